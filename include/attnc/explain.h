@@ -59,7 +59,7 @@ struct GatherProof {
   int index = 0;       ///< Axis of the index.
   int line = 0;        ///< Line in the mod's text. 0: unknown.
   bool proven = false; ///< Whether the index stays inside for every launch.
-  /// The bounds if proven: "0 <= h <= H - 1". Else a counter-example, or what the index depends on.
+  /// The bounds if proven: "0 <= h <= H - 1". Else when it does, an example where not, or what it depends on.
   std::string why;
 };
 

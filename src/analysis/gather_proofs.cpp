@@ -37,6 +37,17 @@ std::string boundsText(const ir::Module& module, const ir::OperandNames& names, 
   return fmt::format("{} <= {} <= {}", bounds.range.lo, nameOf(names, index), upper);
 }
 
+/// Returns "inside if Q_LEN <= KV_LEN" for an index of a tensor of KV_LEN that is at least 0 and less than Q_LEN, else
+/// "".
+std::string insideIf(const ir::Module& module, const Bounds& bounds, const ir::Extent& extent) {
+  const unsigned q = unsigned(*ir::extentOf(ir::ParamKind::QIdx)), kv = unsigned(*ir::extentOf(ir::ParamKind::KvIdx));
+  if (!extent.isNamed || extent.value != int64_t(kv) || bounds.range.lo < 0) return "";
+  for (const LinearForm& form : bounds.upper)
+    if (form.terms.size() == 1 && form.terms[0] == LinearForm::Term{q, 1} && form.constant < 0)
+      return fmt::format("inside if {} <= {}", module.dims[q], module.dims[kv]);
+  return "";
+}
+
 } // namespace
 
 std::vector<GatherProof> proveGathers(const ir::Module& module, const ir::Pins& pins, uint64_t* work) {
@@ -67,6 +78,7 @@ std::vector<GatherProof> proveGathers(const ir::Module& module, const ir::Pins& 
     Value index = module[proof.load].operands[proof.axis];
     const ir::Extent& extent = module.tensors[module[proof.load].attr].shape[proof.axis];
     std::string& why = searched[keyOf(index, extent)];
+    if (why.empty()) why = insideIf(module, intervals.of(index), extent);
     if (why.empty()) why = search.run(index, extent, (kMaxExampleWork - search.work()) / left--);
     proof.why = why;
   }

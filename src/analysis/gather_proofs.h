@@ -13,8 +13,8 @@ struct GatherProof {
   ir::Value load;
   unsigned axis = 0;
   bool proven = false;
-  /// The bounds if proven: "0 <= h <= H - 1". Else the reason: a counter-example, "q_idx = 7, kv_idx = 0 gives index 7,
-  /// extent 4", if example extents (of at most 2^24) show one; or what the index depends on. Without a final period.
+  /// The bounds if proven: "0 <= h <= H - 1". Else when it is: "inside if Q_LEN <= KV_LEN"; a counter-example, "q_idx =
+  /// 7 gives index 7, extent 4", if extents of at most 2^24 show one; or what the index depends on. No final period.
   std::string why;
 };
 
