@@ -783,6 +783,82 @@ class FlexTest(unittest.TestCase):
             x = given(size // 10, size)
             self.near(programs[0](*x), model(*x))
 
+    def test_sizes_that_mods_in_a_graph_ask_for(self):
+        """Sizes in arithmetic, comparisons, bounds and indices are those of each launch: two compilations at most. What
+        Python decides by one is compiled for it, and an export that shall be for others is refused."""
+        where, clamp = torch.where, torch.clamp
+
+        def computed(d, u, t):
+            def score_mod(s, b, h, q, k):
+                s = s + d[clamp(k, 1, d.shape[0] - 2)] - d[clamp(q, max=d.size(0) // 2)] + d[where(q < 9, d.shape[0] - 1, 0)]
+                s = s + q // -(-d.shape[0] // 8) + d.shape[0] / (k + d.shape[0] % 7 + 1) + t.numel() / (q + 1)
+                s = s + u[q] * u.shape[0] * 0.01  # wraps, as with a number
+                return where((q < d.size(0) - 7) & (k != 40 - t.size(dim=-1)), s, 9)
+
+            return score_mod
+
+        free = {
+            "computed": computed,
+            "from the end": lambda d, u, t: lambda s, b, h, q, k: s + t[h, t.shape[1] - 1 - q, clamp(k, max=t.size(2) - 4)],
+        }  # fmt: skip
+        decided = {
+            "if": lambda d, u, t: lambda s, b, h, q, k: s * 2 if d.shape[0] > 60 else s,
+            "range": lambda d, u, t: lambda s, b, h, q, k: s + sum(d[q // (i + 2)] for i in range(d.shape[0] // 30)),
+            "max": lambda d, u, t: lambda s, b, h, q, k: where(q < max(d.shape[0] - 30, 4), s * 2, s),
+            "fraction": lambda d, u, t: lambda s, b, h, q, k: s * (8 / d.shape[0]),
+            "view": lambda d, u, t: lambda s, b, h, q, k: s + d.view(d.shape[0], 1)[q, 0],
+            "of a result": lambda d, u, t: lambda s, b, h, q, k: s * 2 if (d + 1).shape[0] > 60 else s,
+        }  # fmt: skip
+
+        def given(size):
+            rows = torch.arange(size)
+            generator = torch.Generator().manual_seed(size)
+            return (
+                torch.randn(1, 2, size, D, generator=generator), rows // 9, (rows * 7 % 256).to(torch.uint8),
+                torch.randn(2, size, size + 3, generator=generator).requires_grad_(),
+            )  # fmt: skip
+
+        class Model(torch.nn.Module):
+            def forward(self, x, d, u, t):
+                return model(x, d, u, t)
+
+        rows = torch.export.Dim("rows", min=8, max=4096)
+        shapes = {"x": {2: rows}, "d": {0: rows}, "u": {0: rows}, "t": {1: rows, 2: rows + 3}}
+        export = lambda: torch.export.export(Model(), given(33), dynamic_shapes=shapes, strict=False).module()  # noqa: E731
+        for name, make in {**free, **decided}.items():
+            model = lambda x, *captured: flex_attention(x, x, x, make(*captured))  # noqa: B023, E731
+            torch._dynamo.reset()
+            counter = CompileCounterWithBackend("aot_eager")
+            models = [torch.compile(model, backend=counter, fullgraph=True)]
+            with self.subTest(name):
+                if name in free:
+                    models.append(export())
+                else:
+                    self.assertRaisesRegex(torch._dynamo.exc.UserError, "rows", export)
+                for size in (33, 34, 75) if name in free else (33, 75):
+                    x, *captured = given(size)
+                    for compiled in models:
+                        outs = compiled(x, *captured), by_definition(make(*captured), None, x, x, x)[0]
+                        self.near(*outs)
+                        if name == "from the end":
+                            self.near(*[torch.autograd.grad(out.sin().sum(), captured[-1])[0] for out in outs], 1e-4)
+                if name in free:
+                    self.assertLessEqual(counter.frame_count, 2)
+
+    def test_tensors_of_which_a_mod_in_a_graph_asks_only_the_size(self):
+        """They have no gradient, and may be of any dtype."""
+        model = lambda x, t: flex_attention(x, x, x, lambda s, b, h, q, k: torch.where(q < t.shape[0] - 7, s * 2, s))  # noqa: E731
+        for dtype in (torch.float32, torch.float64):
+            torch._dynamo.reset()
+            compiled = torch.compile(model, backend="aot_eager", fullgraph=True, dynamic=True)
+            for size in (40, 50):
+                x, t = torch.randn(1, 2, size, D, requires_grad=True), torch.randn(size, dtype=dtype, requires_grad=True)
+                actual, expected = compiled(x, t), model(x, t)
+                self.near(actual, expected)
+                of_x, of_t = torch.autograd.grad(actual.sum(), (x, t), allow_unused=True)
+                self.near(of_x, torch.autograd.grad(expected.sum(), x)[0], 1e-4)
+                self.assertIsNone(of_t)
+
     def test_fractions_that_change_in_a_graph(self):
         q, k, v = operands("cpu", requires_grad=False, kv_heads=H)
         for dynamic in (True, None):

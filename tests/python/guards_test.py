@@ -514,6 +514,16 @@ class GuardsTest(unittest.TestCase):
         self.assertEqual(texts[1], texts[2])
         self.assertIn("dim N", texts[1])
 
+    def test_sizes_that_change_become_scalars(self):
+        def of(size):
+            doc = torch.arange(size)
+            return translate(None, lambda b, h, q, k: (doc[torch.clamp(k, max=doc.shape[0] - 1)] >= len(doc) // 2) & (q < doc.size(0)))
+
+        found = [of(size) for size in (100, 102, 130, 77)]
+        self.assertNotEqual(found[0].text, found[1].text)
+        self.assertEqual(len({x.text for x in found[1:]}), 1)
+        self.assertEqual([sorted(x.scalars.values()) for x in found[1:]], [[n // 2, n - 1, n] for n in (102, 130, 77)])
+
     def test_extents_of_the_problem_are_named(self):
         def of(length, batch):
             document_id = torch.zeros(batch, length, dtype=torch.int32)

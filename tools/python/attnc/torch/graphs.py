@@ -30,7 +30,7 @@ from .guards import describe
 from .kernels import ANEW
 from .operator import attention_of
 from .tracing import is_jit_tracing, is_watched, transform
-from .translation import plan_of, translate, translate_traced
+from .translation import DTYPE_NAMES, plan_of, translate, translate_traced
 
 
 class _InGraph(HigherOrderOperator):
@@ -72,9 +72,12 @@ def _is_identity(graph):
 
 def _stand_in(tensor, size_of=int):
     """Returns a real tensor of the same kind, to trace a mod with in place of the given one. By int() the program is
-    only valid for these sizes, and torch.compile adds a guard."""
+    only valid for these sizes, and torch.compile adds a guard. Otherwise its axes that may change are named."""
     shape, strides = (tuple(map(size_of, sizes)) for sizes in (tensor.shape, tensor.stride()))
-    return torch.empty_strided(shape, strides, dtype=_dtype_of(tensor))
+    result = torch.empty_strided(shape, strides, dtype=_dtype_of(tensor))
+    if size_of is not int and result.dtype in DTYPE_NAMES and result.dim() <= 6:
+        result.changing_axes = [axis for axis, size in enumerate(tensor.shape) if _is_symbolic(size)]
+    return result
 
 
 def _is_symbolic(size):
@@ -208,6 +211,9 @@ def _tensors(plan, captures, query, key):
     tensors = {
         name: _tensor_of(captures[at], query.device) if type(at) is int else made(at) for name, at, _ in plan.tensors
     }
+    for name, _, capture in plan.tensors:
+        if capture.shape and not any(capture.users):  # only its extents are asked for
+            tensors[name] = tensors[name].detach()
     extents, shapes = dict(zip(DIMS, _extents(query, key))), {name: x.shape for name, x in tensors.items()}
     if any(isinstance(extent, torch.SymInt) for extent in (*extents.values(), *itertools.chain(*shapes.values()))):
         # else plans are made for these extents

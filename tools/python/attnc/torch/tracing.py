@@ -22,6 +22,7 @@ from .._diagnostics import name_of
 from .errors import UntranslatableError
 from .guards import Ran
 from .mistakes import INSTEAD, TORCH, asked, refusal
+from .sizes import Sizes
 
 # torch's own formulas for functions of neural networks.
 _DECOMPOSED = (
@@ -103,15 +104,16 @@ class _Numbers(TorchDispatchMode):
 
 class _Captures(TorchFunctionMode):
     """Turns `t[i]` with 0-d integer tensors into a gather; torch would read the number. `stand_ins` maps ids of tensors
-    to their replacements. Functions that read memory without an operation report it to `numbers`."""
+    to their replacements. Functions that read memory without an operation report it to `numbers`. In graphs, those that
+    ask for sizes get what `sizes` tells."""
 
     READING = frozenset(
         getattr(torch.Tensor, name) for name in ("__array__", "__dlpack__", "__format__", "__repr__", "numpy", "tolist")
     )  # fmt: skip
 
-    def __init__(self, numbers, stand_ins):
+    def __init__(self, numbers, stand_ins, sizes):
         super().__init__()
-        self.numbers, self.stand_ins = numbers, stand_ins
+        self.numbers, self.stand_ins, self.sizes = numbers, stand_ins, sizes
 
     def __torch_function__(self, function, types, args=(), kwargs=None):
         if self.stand_ins is not None:
@@ -119,6 +121,9 @@ class _Captures(TorchFunctionMode):
             args, kwargs = tree_map_only(torch.Tensor, stands_in, (args, kwargs or {}))
             if function is torch.Tensor.item:  # the tensor itself: kernels read numbers in the same way
                 return args[0].reshape(())
+            if self.sizes.asks(function):
+                return self.sizes.asked(function, args, kwargs)
+            args, kwargs = self.sizes.taken(function, args, kwargs)
         if function is torch.Tensor.__getitem__:
             return self._get(*args)
         if function in (torch.take, torch.Tensor.take):
@@ -170,9 +175,19 @@ class _Captures(TorchFunctionMode):
 
 
 def trace(function, is_score_mod, device, stand_ins=None, with_lines=False):
-    """Returns (the graph of a mod, captured tensors whose numbers it read, user code that ran). Captured tensors are
-    attributes of the graph. `stand_ins` maps the id of a captured tensor without values to the tensor used instead.
+    """Returns (the graph of a mod, captured tensors whose numbers it read, user code that ran, Sizes). Captured tensors
+    are attributes of the graph. `stand_ins` maps the id of a captured tensor without values to the tensor used instead.
     `with_lines`: whether the stack trace of a node is "file:line", which takes as long again."""
+    sizes = Sizes(stand_ins is not None, not stand_ins)
+    try:
+        return _traced(function, is_score_mod, device, stand_ins, with_lines, sizes)
+    except Exception:
+        if not sizes.axes:
+            raise
+    return _traced(function, is_score_mod, device, stand_ins, with_lines, Sizes(False, not stand_ins))
+
+
+def _traced(function, is_score_mod, device, stand_ins, with_lines, sizes):
     scalars = [torch.zeros((), dtype=torch.int64, device=device) for _ in range(4)]
     if is_score_mod:
         scalars.insert(0, torch.zeros((), dtype=torch.float32, device=device))
@@ -185,7 +200,7 @@ def trace(function, is_score_mod, device, stand_ins=None, with_lines=False):
 
     numbers.code = call.__code__ if with_lines else None
     try:
-        with torch.no_grad(), preserve_node_meta() if with_lines else nullcontext(), _Captures(numbers, stand_ins):
+        with torch.no_grad(), preserve_node_meta() if with_lines else nullcontext(), _Captures(numbers, stand_ins, sizes):
             graph = make_fx(
                 call, decomposition_table=_decompositions(), tracing_mode="fake", _allow_non_fake_inputs=True
             )(*scalars)
@@ -196,4 +211,4 @@ def trace(function, is_score_mod, device, stand_ins=None, with_lines=False):
         if found is None:
             raise
         raise found from None
-    return graph, list(numbers.asked.values()), ran.codes
+    return graph, list(numbers.asked.values()), ran.codes, sizes

@@ -46,7 +46,7 @@ class _Graphs:
         self.sources = []  # by capture: the tensor's place in the description, or the tensor itself
         self.is_complete = True  # whether the walk found all tensors
         self.asked, self.codes = set(), {}  # places of tensors whose numbers the mods read, and the code that ran
-        self.stand_ins = stand_ins
+        self.stand_ins, self.sizes = stand_ins, []
         self.names = set(DIMS)
 
     # ---- Captures ----
@@ -124,13 +124,18 @@ class _Graphs:
 
         return Array(tensor, loaded.extents, element)
 
+    def _size(self, stands_for, tensor, axis):
+        extent = self.captured(tensor, False).extents[axis]
+        return Array(stands_for, (), lambda indices: self.low.size(extent, "i64"))
+
     # ---- Graphs ----
 
     def value_of(self, function, is_score_mod):
         """Returns the value that the mod returns."""
         what = "score_mod" if is_score_mod else "mask_mod"
-        graph, asked, codes = trace(function, is_score_mod, self.device, self.stand_ins)
+        graph, asked, codes, sizes = trace(function, is_score_mod, self.device, self.stand_ins)
         self.codes.update(codes)
+        self.sizes += sizes.known
         places = {self.place_of.get(id(tensor)) for tensor in asked}
         self.is_complete = self.is_complete and None not in places
         self.asked |= places - {None}
@@ -145,6 +150,9 @@ class _Graphs:
                 tensor = getattr(graph, node.target)
                 of_table = torch.ops.aten.lift_fresh_copy.default, torch.ops.aten.lift_fresh.default
                 is_table = all(user.target in of_table for user in node.users)
+                if id(tensor) in sizes.axes:
+                    values[node] = self._size(*sizes.axes[id(tensor)])
+                    continue
                 values[node] = self.captured(tensor, is_table and id(tensor) not in self.place_of)
             elif node.op == "call_function":
                 try:
@@ -159,7 +167,7 @@ class _Graphs:
 
     def _line_of(self, node, function, is_score_mod):
         """Returns "file:line" of a node, from a second trace. Empty or None if it is unknown."""
-        graph, _, _ = trace(function, is_score_mod, self.device, self.stand_ins, with_lines=True)
+        graph, *_ = trace(function, is_score_mod, self.device, self.stand_ins, with_lines=True)
         return next((x.stack_trace for x in graph.graph.nodes if (x.name, x.target) == (node.name, node.target)), "")
 
     def _result(self, result, function, is_score_mod):
@@ -237,7 +245,7 @@ class _Entry:
     def __init__(self, graphs, outputs, alive):
         # Not the graphs themselves, because they own the tensors that were captured first.
         self.builder, self.sources, self.is_complete = graphs.builder, graphs.sources, graphs.is_complete
-        self.asked, self.codes = graphs.asked, graphs.codes
+        self.asked, self.codes, self.sizes = graphs.asked, graphs.codes, graphs.sizes
         self.outputs, self.alive = outputs, alive
         self.plans = {}  # problem -> _Plan
 
@@ -428,12 +436,12 @@ def translate_traced(score_mod, mask_mod, tensors, names=None, stand_ins=None):
 
 def plan_of(entries, problems):
     """Returns the plan of mods that were translated for each of some problems, with tensors of other extents. Extents
-    that differ are free. None: the mods depend on them in another way."""
+    that differ are free. None: the mods depend on them in another way, or got other sizes as numbers."""
     with _lock:
         programs = [entry.program(problem) for entry, problem in zip(entries, problems)]
         first = programs[0]
-        for other in programs[1:]:
-            if other.skeleton != first.skeleton:
+        for other, entry in zip(programs[1:], entries[1:]):
+            if other.skeleton != first.skeleton or entry.sizes != entries[0].sizes:
                 return None
             found = zip(first.numbers, other.numbers, first.number_types)
             if any(a != b and type != "extent" for a, b, type in found):
