@@ -114,20 +114,27 @@ bool isOfBools(Context& context, Object value) {
 
 } // namespace
 
+/// Evaluates the function of a call or the first operand. If a mod is looked for, the other operands are evaluated even
+/// if this one is unknown: they may give one.
+Object Tracer::evalFirst(const Expr& expr) { return isTryingOut ? evalLazy(expr) : eval(expr); }
+
 Object Tracer::evalBinary(const BinaryExpr& expr) {
   llvm::SmallVector<const BinaryExpr*, 8> chain;
   const Expr* innermost = &expr;
   for (; innermost->kind == ExprKind::Binary; innermost = chain.back()->left)
     chain.push_back(&cast<BinaryExpr>(*innermost));
-  Object value = eval(*innermost);
+  Object value = evalFirst(*innermost);
   for (const BinaryExpr* node : llvm::reverse(chain)) {
     charge(1);
-    Object right = eval(*node->right);
+    const bool isUnknown = value.is<const Deferred*>();
+    Object right = isUnknown ? evalLazy(*node->right) : eval(*node->right);
+    if (isUnknown) continue;
     at = node->loc;
     const bool isBits = node->op == BinaryOp::And || node->op == BinaryOp::Or || node->op == BinaryOp::Xor;
     if (isBits && isOfBools(*this, value) != isOfBools(*this, right)) mixedBits.insert(node);
     value = binary(*this, node->op, value, right);
   }
+  if (value.is<const Deferred*>()) force(*value.as<const Deferred*>());
   return value;
 }
 
@@ -241,7 +248,7 @@ Object Tracer::evalCompare(const CompareExpr& expr) {
 Object Tracer::evalCall(const CallExpr& expr) {
   const auto* name = llvm::dyn_cast<NameExpr>(expr.callee);
   if (name && name->name == "super" && expr.arguments.empty()) return superOf();
-  Object callee = eval(*expr.callee);
+  Object callee = evalFirst(*expr.callee);
   Arguments arguments;
   for (Expr* argument : expr.arguments) {
     if (argument->kind == ExprKind::Starred) {

@@ -87,9 +87,11 @@ Arguments unknownArguments(Tracer& tracer, const Function& function, bool isMeth
   Arguments arguments;
   for (const Parameter& parameter : llvm::ArrayRef(function.node->parameters).drop_front(isMethod)) {
     if (parameter.defaultValue) continue;
+    const std::string declaration = tracer.declarationInText(parameter.name);
     const Deferred* why = tracer.attempt([&] {
       tracer.diagnostics.fail(parameter.loc, diag::callersArgument, std::string_view(function.node->name),
-                              std::string_view(parameter.name));
+                              std::string_view(parameter.name),
+                              declaration.empty() ? parameter.name.str() + ": int" : declaration);
     });
     if (parameter.kind == ParameterKind::Positional) arguments.positional.emplace_back(why);
     if (parameter.kind == ParameterKind::KeywordOnly) arguments.keywords.emplace_back(parameter.name, why);
@@ -118,6 +120,17 @@ void callUnknowing(Tracer& tracer, Object value) {
     Arguments withSelf = unknownArguments(tracer, *method, true);
     withSelf.positional.insert(withSelf.positional.begin(), self);
     tracer.attempt([&] { tracer.call(method, withSelf); }, /*takesRaised=*/true);
+  }
+}
+
+/// Calls the functions and the classes of the module that may lead to calls of the two functions.
+void callUncalled(Tracer& tracer, const Ast& ast, const Callers& callers) {
+  for (const Stmt* stmt : ast.body) {
+    const auto* def = dyn_cast<DefStmt>(stmt);
+    const auto* type = dyn_cast<ClassStmt>(stmt);
+    if ((!def && !type) || !callers.mentions(*stmt)) continue;
+    const Object value = tracer.globals.names.lookup(def ? def->function->name : type->function->name);
+    tracer.tryOut([&] { callUnknowing(tracer, value); });
   }
 }
 
@@ -178,19 +191,31 @@ std::vector<GivenMod> givenMods(Tracer& tracer, const Ast& ast, const Expr* last
   std::vector<GivenMod> given = distinct(tracer.flexCalls);
   const size_t calls = tracer.flexCalls.size();
   if (given.size() > 1 || (given.size() == 1 && given[0].score && given[0].mask)) return given;
-  for (const Stmt* stmt : ast.body) {
-    const auto* def = dyn_cast<DefStmt>(stmt);
-    const auto* type = dyn_cast<ClassStmt>(stmt);
-    if ((!def && !type) || !callers.mentions(*stmt)) continue;
-    const Object value = tracer.globals.names.lookup(def ? def->function->name : type->function->name);
-    tracer.tryOut([&] { callUnknowing(tracer, value); });
-  }
+  callUncalled(tracer, ast, callers);
   const std::vector<GivenMod> others = distinct({tracer.flexCalls.begin() + long(calls), tracer.flexCalls.end()});
   if (given.empty()) return others;
   if (others.size() != 1) return given;
   if (!given[0].score) given[0].score = others[0].score;
   if (!given[0].mask) given[0].mask = others[0].mask;
   return given;
+}
+
+std::vector<GivenMod> givenFunctions(Tracer& tracer, const Ast& ast, llvm::StringRef name) {
+  givenMods(tracer, ast, nullptr);
+  callUncalled(tracer, ast, Callers(ast, tracer.diagnostics.source(0).text));
+  std::vector<GivenMod> found;
+  const auto add = [&](const std::optional<Object>& score, const std::optional<Object>& mask, const FlexCall& call) {
+    const Object function = score ? *score : *mask;
+    if (!function.is<const Function*>() || function.as<const Function*>()->node->name != name) return;
+    if (llvm::none_of(
+            found, [&](const GivenMod& one) { return isSameFunction(function, one.score ? *one.score : *one.mask); }))
+      found.push_back({score, mask, call.at, call.callee});
+  };
+  for (const FlexCall& call : tracer.flexCalls) {
+    add(call.score, std::nullopt, call);
+    add(std::nullopt, call.mask, call);
+  }
+  return found;
 }
 
 std::string modName(Object function) {

@@ -19,6 +19,8 @@ struct GivenMod {
 /// Returns the distinct mods of the calls that the text makes when it runs; without any, of the calls in functions that
 /// it does not call. `last` is the expression that ends the text, not yet executed; may be null. Reports nothing.
 std::vector<GivenMod> givenMods(Tracer& tracer, const Ast& ast, const Expr* last);
+/// Returns the distinct functions of this name that any call of the text gives, each as a mod. Reports nothing.
+std::vector<GivenMod> givenFunctions(Tracer& tracer, const Ast& ast, llvm::StringRef name);
 
 /// Whether two functions are the same one, made once or several times.
 bool isSameFunction(Object a, Object b);

@@ -178,7 +178,6 @@ std::string Tracer::declarationAt(Loc loc, llvm::StringRef hint) {
   return ", `" + declaration + (isModules ? "`" : "`, at the top of the file or by `--capture`");
 }
 
-/// Returns the declaration that the uses of a name show, or an empty text.
 std::string Tracer::declarationInText(llvm::StringRef name) {
   const std::string declaration = declarationOf(name, usageOf(*text, name));
   return declaration.empty() ? declarationOf(name, usageOf(*text, name, /*asParameter=*/true)) : declaration;

@@ -14,6 +14,7 @@
 #include "dsl/tracing/usage.h"
 
 #include <fmt/format.h>
+#include <llvm/ADT/StringExtras.h>
 
 namespace attnc::dsl {
 
@@ -104,7 +105,7 @@ public:
     std::vector<GivenMod> given;
     if (picks.empty()) given = givenMods(tracer, ast, bare);
     checkDefines();
-    for (const Expr* pick : picks) guard([&] { take(*pick); });
+    for (const Expr* pick : picks) guard([&] { take(*pick, ast); });
     if (picks.empty()) find(body, ast, given);
     if (picks.empty() && !score && !mask && bare && tracer.diagnostics.empty()) {
       guard([&] { traceBare(*bare); });
@@ -276,19 +277,36 @@ private:
   }
 
   void refuseSeveral(llvm::ArrayRef<GivenMod> given) {
-    std::string all, first;
-    for (const GivenMod& mod : given.take_front(8)) {
+    std::string first;
+    std::vector<std::string> places;
+    for (const GivenMod& mod : given) {
       std::string names;
       for (const std::optional<Object>& function : {mod.score, mod.mask})
         if (function && !function->is<NoneObject>())
           names += (names.empty() ? "`" : " and `") + modName(*function) + "`";
-      all += fmt::format("{}{} in line {}", all.empty() ? "" : ", ", names, lineOf(mod.at));
+      const std::string place = fmt::format("{} in line {}", names, lineOf(mod.at));
+      if (!llvm::is_contained(places, place)) places.push_back(place);
       for (const std::optional<Object>& function : {mod.mask, mod.score})
-        if (first.empty() && function && function->is<const Function*>()) first = modName(*function);
+        if (first.empty() && function && function->is<const Function*>())
+          first = pickOf(*function->as<const Function*>());
     }
-    if (given.size() > 8) all += ", ...";
-    if (!tracer.globals.names.count(first)) first = "make_mask(size)";
-    tracer.diagnostics.report(given[1].at, diag::severalMods, all, first);
+    std::string all = llvm::join(llvm::ArrayRef(places).take_front(8), ", ");
+    if (places.size() > 8) all += ", ...";
+    if (places.size() == 1) all += ", made several times";
+    tracer.diagnostics.report(given[1].at, diag::severalMods, all, first.empty() ? "make_mask(size)" : first);
+  }
+
+  /// Returns what picks a function: its name, or the call of the function of the module that makes it, `make(size)`.
+  /// Empty if neither does.
+  std::string pickOf(const Function& function) const {
+    const auto isGlobal = [&](llvm::StringRef name) { return tracer.globals.names.count(name) != 0; };
+    if (isGlobal(function.node->name)) return function.node->name.str();
+    const FunctionNode* maker = function.closure ? function.closure->function : nullptr;
+    if (!maker || !isGlobal(maker->name)) return "";
+    llvm::SmallVector<llvm::StringRef> needed;
+    for (const Parameter& parameter : maker->parameters)
+      if (parameter.kind == ParameterKind::Positional && !parameter.defaultValue) needed.push_back(parameter.name);
+    return fmt::format("\"{}({})\"", maker->name.str(), llvm::join(needed, ", "));
   }
 
   /// Returns the candidate that is the mod: the only one; the only one that the text does not call; or the only one
@@ -311,8 +329,12 @@ private:
 
   /// Takes the mod, or the pair of mods, that an expression given with the text yields. A function that makes mods is
   /// called with the captures that its parameters are declared as.
-  void take(const Expr& pick) {
-    Object value = tracer.eval(pick);
+  void take(const Expr& pick, const Ast& ast) {
+    std::vector<GivenMod> named; // functions that stand in other functions
+    if (const auto* name = llvm::dyn_cast<NameExpr>(&pick); name && !tracer.globals.names.count(name->name))
+      named = givenFunctions(tracer, ast, name->name);
+    if (named.size() > 1) return refuseSeveral(named);
+    Object value = named.empty() ? tracer.eval(pick) : named[0].score ? *named[0].score : *named[0].mask;
     tracer.at = pick.loc;
     if (!value.is<Sequence*>()) return takeOne(value, pick.loc);
     for (Object item : tracer.items(value))

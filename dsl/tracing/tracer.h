@@ -44,6 +44,8 @@ public:
   void report(const Deferred& deferred);
   /// Evaluates in a new scope whose parent is the module.
   Object evalWith(const Expr& expr, llvm::ArrayRef<std::pair<llvm::StringRef, Object>> names);
+  /// Returns the declaration that the uses of a name in the text show, or an empty text.
+  std::string declarationInText(llvm::StringRef name);
   Object call(Object callee, const Arguments& arguments) override;
   /// Visits the items of an iterable until `visit` returns false.
   void forEach(Object iterable, llvm::function_ref<bool(Object)> visit);
@@ -82,6 +84,7 @@ private:
 
   // expressions.cpp
   Object evalKind(const Expr& expr);
+  Object evalFirst(const Expr& expr);
   Object evalBinary(const BinaryExpr& expr);
   Object evalBoolOp(const BoolOpExpr& expr);
   Object evalConditional(const ConditionalExpr& expr);
@@ -162,7 +165,6 @@ private:
   // suggestions.cpp
   [[noreturn]] void failSyntax(std::string_view what);
   std::string declarationAt(Loc loc, llvm::StringRef hint);
-  std::string declarationInText(llvm::StringRef name);
   void failComputed(const Deferred& why);
   [[noreturn]] void undefined(llvm::StringRef name, Scope* from);
   [[noreturn]] void noMember(Loc loc, llvm::StringRef path, llvm::StringRef name,

@@ -420,6 +420,17 @@ TEST_CASE("of two functions that could be the mod, the hint names each for what 
         "say which: `--mod window`, or `mask_mod = window` in the text");
 }
 
+TEST_CASE("hints about mods of other functions can be typed", "[dsl]") {
+  const std::string made = "def mask_of(ids, size=8):\n"
+                           "  def same(b, h, q_idx, kv_idx): return ids[q_idx] == ids[kv_idx]\n"
+                           "  return create_block_mask(same, 1, 1, size, size)\n";
+  const std::string twice = made + "def f(): return mask_of(rare(1))\ndef g(): return mask_of(rare(2))\n";
+  CHECK(refusalOf(dsl::trace(twice)).message.find(": `same` in line 3, made several times\n") != std::string::npos);
+  CHECK(hintOf(twice) == "say which: `--mod \"mask_of(ids)\"`");
+  // The declaration is that of the uses in the mod.
+  CHECK(hintOf(made).find("declare it, `--capture \"ids: i32[KV_LEN]\"`") == 0);
+}
+
 TEST_CASE("a caret stands right in a line that is not ASCII", "[dsl]") {
   CHECK(refusalOf(dsl::trace("x = \"h\xc3\xa9h\xc3\xa9\" + y\nq_idx > x")).message ==
         "<mod>:1:16: error: `y` is not defined\n"

@@ -166,6 +166,28 @@ TEST_CASE("a mod that is given and cannot be evaluated is refused, not replaced"
         irOf("def mask_mod(b, h, q_idx, kv_idx): return q_idx >= kv_idx\n", {}));
 }
 
+TEST_CASE("a mod in another function is picked by its name", "[dsl][published]") {
+  const std::string text = kMods + "def run(x, ids):\n"
+                                   "  def same(b, h, q_idx, kv_idx): return ids[q_idx] == ids[kv_idx]\n"
+                                   "  return create_block_mask(same, 1, 1, 8, 8)\n"
+                                   "create_block_mask(window(4), 1, 1, 8, 8)\nflex_attention(x, x, x, soft)\n";
+  const std::string expected = irOf("ids: i32[KV_LEN]\ndef mask_mod(b, h, q, k): return ids[q] == ids[k]\n");
+  CHECK(irOf(text, {"same"}, {"ids: i32[KV_LEN]"}) == expected);
+  CHECK(irOf(text, {"same", "soft"}, {"ids: i32[KV_LEN]"}) == irOf(text, {"soft", "same"}, {"ids: i32[KV_LEN]"}));
+  // Two of a name.
+  CHECK(problemsWith(kMods + "create_block_mask(window(4), 1, 1, 8, 8)\ncreate_block_mask(window(5), 1, 1, 8, 8)\n",
+                     {.name = "script.py", .mods = {"near"}}) == Strings{"several-mods at 8:1"});
+  CHECK(problemsWith(text, {.name = "script.py", .mods = {"other"}}) == Strings{"undefined-name at 1:1"});
+}
+
+TEST_CASE("a call among operands of which nothing is known tells of a mod", "[dsl][published]") {
+  const std::string call = "flex_attention(q, q, q, lambda score, b, h, q_idx, kv_idx: score / 2)";
+  for (const std::string& line : Strings{"return self.out(" + call + ".transpose(1, 2))", "return q + " + call,
+                                         "q = self.norm(q) * 2 + self.out(" + call + ")"})
+    CHECK(irOf(kHead + "class Layer(nn.Module):\n  def forward(self, q):\n    " + line + "\n") ==
+          irOf("def score_mod(score, b, h, q_idx, kv_idx): return score / 2\n"));
+}
+
 TEST_CASE("what is tried out for a mod leaves the rest alone", "[dsl][published]") {
   // Neither its captures, its conditions, its warnings, nor its work count.
   const std::string text = kMods + "def run(n: int, m: int):\n  assert H > 1\n  x = [i for i in range(4000)]\n"
