@@ -175,7 +175,7 @@ std::string Tracer::declarationAt(Loc loc, llvm::StringRef hint) {
   const std::string declaration = declarationInText(name);
   if (declaration.empty()) return "";
   const bool isModules = llvm::is_contained(*text, assign);
-  return ", `" + declaration + (isModules ? "`" : "`, at the top of the file or by `--capture`");
+  return ", `" + declaration + (isModules ? "`, in its place" : "`, at the top of the file") + " or by `--capture`";
 }
 
 std::string Tracer::declarationInText(llvm::StringRef name) {

@@ -374,7 +374,7 @@ TEST_CASE("a hint has the text that repairs the mod", "[dsl]") {
   CHECK(hintOf("bias: f32(H)\nscore + bias[h]") == "write brackets: `bias: f32[H]`");
   CHECK(hintOf("bias: Tensor\nscore + bias[h, kv_idx]").find("`bias: f32[H, KV_LEN]`") != std::string::npos);
   CHECK(hintOf("import numpy as np\nbias = np.load('bias.npy')\nscore + bias[h]") ==
-        "load it beforehand and declare it as a captured tensor, `bias: f32[H]`");
+        "load it beforehand and declare it as a captured tensor, `bias: f32[H]`, in its place or by `--capture`");
   // A script: the declaration of what a class or the main part computes.
   CHECK(hintOf("from torch.nn.attention.flex_attention import flex_attention\nclass Net(nn.Module):\n"
                "  def __init__(self, n):\n    self.bias = nn.Parameter(torch.zeros(n))\n"
