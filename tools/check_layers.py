@@ -48,6 +48,7 @@ LAYERS = {
     "api": {"ir", "dsl", "analysis", "passes", "codegen", "launch", "plan", "families", "cache", "jit", "reference"},
     "inspect": {"ir", "analysis", "passes", "codegen", "launch", "plan", "families", "jit", "api"},
     "shard": {"passes", "jit", "api"},
+    "proofs": {"ir", "analysis", "passes", "jit", "api"},
     # Uses the public interface; only the possible block masks come from inside.
     "c": {"launch"},
     # Uses the C interface.

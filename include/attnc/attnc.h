@@ -23,6 +23,7 @@
 //   Tiles chosen by measurement: tuning.h.
 //   Attention on the CPU: reference.h.
 //   What a plan is, why it was chosen, what it costs: explain.h.
+//   Claims about masks, proved or refuted: prove.h.
 //   GPUs that attnc knows, and NVRTC: toolchain.h.
 //   Log lines: log.h.
 #pragma once
@@ -41,6 +42,7 @@
 #include "attnc/plan.h"
 #include "attnc/prepared.h"
 #include "attnc/problem.h"
+#include "attnc/prove.h"
 #include "attnc/quantise.h"
 #include "attnc/reference.h"
 #include "attnc/shard.h"

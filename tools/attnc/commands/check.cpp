@@ -1,4 +1,6 @@
-// `attnc check`: prints the errors of a mod, or what attnc understood: functions, captures, levels, gathers.
+// `attnc check`: prints the errors of a mod, or what attnc understood: functions, captures, levels, gathers; or proves
+// claims about its mask.
+#include "claims.h"
 #include "commands.h"
 #include "problem/grid_text.h"
 #include "problem/mod_text.h"
@@ -68,6 +70,7 @@ std::string choicesText(const Mod& mod) {
 
 struct CheckOptions {
   ModOptions mod;
+  ClaimOptions claims;
   bool language = false, json = false;
 };
 
@@ -82,6 +85,7 @@ std::string checkText(const ModExplanation& all) {
 int runCheck(const CheckOptions& options) {
   auto mod = options.mod.load();
   if (!mod) return reportEither(mod.error(), options.json);
+  if (options.claims.areAny()) return options.claims.run(*mod, options.mod, options.json);
   auto all = explain(*mod);
   if (!all) return reportEither(all.error(), options.json);
   all->warnings = options.mod.warnings(*mod);
@@ -103,13 +107,15 @@ void addCheck(CLI::App& app, int& exitCode) {
   command->add_flag("--json", options->json,
                     "One JSON object instead, for programs; of a wrong mod with its diagnostics. Wrong usage (exit "
                     "code 2)\nprints none");
+  options->claims.addTo(*command);
   command->add_flag("--language", options->language,
                     "Print the language of mods: what it has, and what operations mean");
   command->footer(
       "Operations are counted at the outermost level where they are known: once a launch, (batch, head), q\n"
       "row, kv column, or for each score. A gather that is not proven to stay inside its tensor is clamped.\n\n"
       "Examples:\n"
-      "  attnc check alibi.py -D CAUSAL=False");
+      "  attnc check alibi.py -D CAUSAL=False\n"
+      "  attnc check document.py --never \"document_id[q_idx] != document_id[kv_idx]\" --every-row-lives");
   command->callback([=, &exitCode] { exitCode = options->language ? printLanguage() : runCheck(*options); });
 }
 

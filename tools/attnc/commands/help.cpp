@@ -29,6 +29,7 @@ using Names = std::vector<const char*>;
 const std::vector<std::pair<std::string, Names>>& headings() {
   static const std::vector<std::pair<std::string, Names>> all = {
       {"Mod", {"expr", "mod", "capture", "define", "werror", "no-warn", "language"}},
+      {"Claims", {"prove", "never", "every-row-lives", "same-as", "assume", "seconds"}},
       {"Problem", {"shape",      "strides", "random",    "in",         "set",       "draw",       "seed",   "large",
                    "scale",      "at",      "score",     "dtype",      "head-dim",  "head-dim-v", "v-in-k", "fp8-kv",
                    "row-scales", "scales",  "out-dtype", "kv-lengths", "page-size", "q-offset",   "ragged", "kind"}},

@@ -1,0 +1,76 @@
+// Claims about a mask, proved for all launches or refuted by an example.
+#pragma once
+
+#include "attnc/error.h"
+#include "attnc/mod.h"
+#include "attnc/problem.h"
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace attnc {
+
+/// What is claimed of a mod. Live scores are those that mask_mod, or a -inf of score_mod, leaves.
+struct Claim {
+  /// Kind of a claim.
+  enum class Kind {
+    Holds,         ///< `other` is true for each live score.
+    Never,         ///< `other` is false for each live score.
+    EveryRowLives, ///< Each row of q has a live score.
+    SameMask,      ///< The scores that live are those of `other`.
+    Same,          ///< The same, and live scores are equal, NaN to NaN.
+  };
+  Kind kind = Kind::Holds;  ///< Kind of the claim.
+  std::optional<Mod> other; ///< A property as a mod with a mask_mod; for SameMask and Same, the other mod. Captures of
+                            ///< equal names are the same.
+};
+
+/// How a claim is proved.
+struct ProofOptions {
+  std::vector<Mod> assumptions;           ///< Mods whose mask_mod is taken to be true at the score in question.
+  std::vector<std::string> nondecreasing; ///< Captured tensors whose elements do not decrease along the last axis.
+  double seconds = 10;                    ///< Time for the solver.
+  std::string solver;                     ///< Path of libz3. Default: $ATTNC_Z3, else the system's.
+};
+
+/// An element of a captured tensor, or a captured scalar, in an example.
+struct ExampleCapture {
+  std::string name;           ///< Name of the capture.
+  std::vector<int64_t> index; ///< Index of the element; empty for a scalar.
+  double value = 0;           ///< Value as a number; 0 or 1 for a bool.
+};
+
+/// What came of a claim.
+struct Proof {
+  /// Answer to a claim.
+  enum class Answer {
+    Proved,    ///< It holds for all b, h, indices, extents of at least 1, and captures that the assumptions allow.
+    Refuted,   ///< It does not hold; the members below are an example.
+    Undecided, ///< Neither was found; `why` says what stands in the way.
+  };
+  Answer answer = Answer::Undecided;      ///< Answer to the claim.
+  std::string by;                         ///< What decided: "intervals", "examples", "Z3 4.8.12".
+  std::string why;                        ///< Why it is undecided. Otherwise empty.
+  ProblemShape problem;                   ///< Extents of the example.
+  std::map<std::string, int64_t> extents; ///< Other extents of the example, by name.
+  int64_t b = 0;                          ///< Batch entry of the example.
+  int64_t h = 0;                          ///< Query head of the example.
+  int64_t qIdx = 0;                       ///< Query of the example.
+  int64_t kvIdx = 0;                      ///< Key of the example; 0 for EveryRowLives.
+  std::vector<ExampleCapture> captures;   ///< Captures that the claim reads there.
+  /// The mask of b and h, a line for each row: '#' live, '.' not, 'X' or 'o' the element in question, live or not.
+  /// Empty for more than 32 rows or columns.
+  std::string picture;
+};
+
+/// Proves a claim about a mod, or finds an example against it, small extents first. Intervals and examples come first,
+/// then Z3 (https://github.com/Z3Prover/z3), which is opened at run time. Integers are bit-vectors, f32 are IEEE
+/// floats, captured tensors are functions; an example of Z3 is evaluated before it is told. Without Z3, claims that
+/// neither intervals nor examples decide are Undecided. Needs no GPU. Errors (environment): `other` is missing, or one
+/// capture has two declarations.
+Expected<Proof> prove(const Mod& mod, const Claim& claim, const ProofOptions& options = {});
+
+} // namespace attnc

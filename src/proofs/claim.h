@@ -1,0 +1,53 @@
+// A claim about a mask as a module whose mask is true wherever the claim holds. Its outputs kLive and kAssumed are the
+// mask itself, and whether the assumptions hold.
+#pragma once
+
+#include "attnc/error.h"
+#include "ir/ir.h"
+
+#include <llvm/ADT/ArrayRef.h>
+
+#include <optional>
+
+namespace attnc::proofs {
+
+inline constexpr const char* kLive = "live";
+inline constexpr const char* kAssumed = "assumed";
+
+/// Copies values of a module into another one. Declarations of equal names become one.
+class Import {
+public:
+  /// Adds the declarations of `from` that `to` lacks. Error (environment): one name with two types.
+  static Expected<Import> into(ir::Module& to, const ir::Module& from);
+
+  /// Returns the copy of a value, with another value in place of a parameter if one is given.
+  ir::Value copy(ir::Value root, ir::ParamKind replaced = ir::ParamKind::Score, std::optional<ir::Value> by = {});
+
+private:
+  Import(ir::Module& to, const ir::Module& from) : to(to), from(from) {}
+  ir::Module& to;
+  const ir::Module& from;
+  std::vector<int64_t> dims, tensors, scalars, grids; // indices in `to`
+};
+
+/// Returns the claim that `property` holds (or, if `never`, that it does not) for each live score of `mask` for which
+/// all assumptions hold. All are modules with an output mask; without one, it is true. Errors: those of Import.
+Expected<ir::Module> claimOf(const ir::Module& mask, const ir::Module& property, bool never,
+                             llvm::ArrayRef<const ir::Module*> assumptions);
+
+/// Returns the claim that both masks are equal, and the scores of live elements if `scores`. The score that mods are
+/// given is then the scalar capture `score`.
+Expected<ir::Module> claimOfSame(const ir::Module& mask, const ir::Module& other, bool scores,
+                                 llvm::ArrayRef<const ir::Module*> assumptions);
+
+/// Returns the claim that a row has a live column among likely ones: its own, the first, the last, its diagonal's, and
+/// the ends of `bounds`, a module with outputs kv_begin and kv_end, if not null. It holds for less than all masks whose
+/// rows live.
+Expected<ir::Module> claimOfRows(const ir::Module& mask, const ir::Module* bounds,
+                                 llvm::ArrayRef<const ir::Module*> assumptions);
+
+/// Returns the claim that each row has a live column if KV_LEN is `columns`.
+Expected<ir::Module> claimOfShortRows(const ir::Module& mask, int64_t columns,
+                                      llvm::ArrayRef<const ir::Module*> assumptions);
+
+} // namespace attnc::proofs

@@ -1,0 +1,197 @@
+#include "proofs/example.h"
+
+#include "proofs/claim.h"
+
+#include "ir/bind.h"
+#include "ir/interpreter.h"
+#include "ir/outputs.h"
+#include "ir/walk.h"
+#include "support/element.h"
+
+#include <algorithm>
+#include <cmath>
+#include <random>
+
+namespace attnc::proofs {
+namespace {
+
+constexpr int64_t kMaxBytes = 64 << 20;
+constexpr int64_t kMostRows = 32; // of a picture
+
+int64_t extentOf(const ir::Module& module, const ir::Extent& extent, const Launch& launch) {
+  if (!extent.isNamed) return extent.value;
+  const ProblemShape& p = launch.problem;
+  const int64_t builtin[] = {p.batch, p.qHeads, p.kvHeads, p.qLen, p.kvLen};
+  if (extent.value < int64_t(ir::kBuiltinDims)) return builtin[extent.value];
+  const auto found = launch.extents.find(module.dims[size_t(extent.value)]);
+  return found == launch.extents.end() ? 1 : found->second;
+}
+
+/// Calls `visit` with each index of a shape, the last axis fastest.
+void forEachIndex(llvm::ArrayRef<int64_t> shape, llvm::function_ref<void(llvm::ArrayRef<int64_t>)> visit) {
+  int64_t count = 1;
+  for (int64_t extent : shape) count *= extent;
+  llvm::SmallVector<int64_t, 4> index(shape.size());
+  for (int64_t i = 0; i < count; ++i) {
+    visit(index);
+    for (size_t axis = shape.size(); axis-- > 0 && ++index[axis] == shape[axis];) index[axis] = 0;
+  }
+}
+
+} // namespace
+
+bool Launch::fill(const ir::Module& module, const std::function<double(size_t, llvm::ArrayRef<int64_t>)>& elementOf,
+                  const std::function<double(size_t)>& scalarOf) {
+  storage.clear();
+  Captures captures;
+  int64_t bytes = 0;
+  for (size_t i = 0; i < module.tensors.size(); ++i) {
+    const ir::TensorCapture& tensor = module.tensors[i];
+    llvm::SmallVector<int64_t, 4> shape;
+    int64_t size = dtypeBytes(tensor.dtype);
+    for (const ir::Extent& extent : tensor.shape) {
+      shape.push_back(extentOf(module, extent, *this));
+      size *= shape.back();
+      if (size > kMaxBytes) return false;
+    }
+    if ((bytes += size) > kMaxBytes) return false;
+    storage.emplace_back(size_t(size));
+    int64_t at = 0;
+    forEachIndex(shape, [&](llvm::ArrayRef<int64_t> index) {
+      const double value = elementOf(i, index);
+      if (tensor.dtype == DType::I64) {
+        const int64_t exact = int64_t(value);
+        std::memcpy(storage.back().data() + 8 * at++, &exact, 8);
+      } else {
+        writeElement(storage.back().data(), tensor.dtype, at++, value);
+      }
+    });
+    TensorView view;
+    view.data = storage.back().data(), view.dtype = tensor.dtype, view.rank = int(shape.size());
+    int64_t stride = 1;
+    for (size_t axis = shape.size(); axis-- > 0; stride *= shape[axis])
+      view.shape[axis] = shape[axis], view.stride[axis] = stride;
+    captures.set(tensor.name, view);
+  }
+  for (size_t i = 0; i < module.scalars.size(); ++i) {
+    const double value = scalarOf(i);
+    switch (module.scalars[i].type) {
+    case ir::Type::Bool: captures.set(module.scalars[i].name, value != 0); break;
+    case ir::Type::F32: captures.set(module.scalars[i].name, value); break;
+    default: captures.set(module.scalars[i].name, int64_t(value));
+    }
+  }
+  auto bound = ir::bind(module, captures, problem);
+  if (!bound) return false;
+  bindings = *std::move(bound);
+  return true;
+}
+
+std::optional<Element> failureIn(const ir::Module& claim, const Launch& launch) {
+  const ir::Evaluator holds(claim, launch.bound(), *claim.output(ir::kMask));
+  const ProblemShape& p = launch.problem;
+  for (int64_t b = 0; b < p.batch; ++b)
+    for (int64_t h = 0; h < p.qHeads; ++h)
+      for (int64_t q = 0; q < p.qLen; ++q)
+        for (int64_t kv = 0; kv < p.kvLen; ++kv)
+          if (!holds.evaluate(0, b, h, q, kv).integer) return Element{b, h, q, kv};
+  return std::nullopt;
+}
+
+bool isFalse(const ir::Module& claim, const Launch& launch, const Element& at) {
+  const ir::Evaluator holds(claim, launch.bound(), *claim.output(ir::kMask));
+  return !holds.evaluate(0, at.b, at.h, at.q, at.kv).integer;
+}
+
+bool isRowDead(const ir::Module& claim, const Launch& launch, const Element& at) {
+  const ir::Evaluator lives(claim, launch.bound(), *claim.output(kLive)),
+      holds(claim, launch.bound(), *claim.output(kAssumed));
+  for (int64_t kv = 0; kv < launch.problem.kvLen; ++kv)
+    if (!holds.evaluate(0, at.b, at.h, at.q, kv).integer || lives.evaluate(0, at.b, at.h, at.q, kv).integer)
+      return false;
+  return true;
+}
+
+std::optional<Element> deadRowIn(const ir::Module& claim, const Launch& launch) {
+  const ProblemShape& p = launch.problem;
+  for (int64_t b = 0; b < p.batch; ++b)
+    for (int64_t h = 0; h < p.qHeads; ++h)
+      for (int64_t q = 0; q < p.qLen; ++q)
+        if (isRowDead(claim, launch, {b, h, q})) return Element{b, h, q};
+  return std::nullopt;
+}
+
+std::optional<Element> drawFailure(const ir::Module& module, const std::set<std::string>& nondecreasing, Launch& launch,
+                                   const std::function<std::optional<Element>(const Launch&)>& fails) {
+  std::mt19937_64 random(1);
+  const auto below = [&](uint64_t bound) { return int64_t(random() % bound); };
+  for (int64_t size = 1; size <= 6; ++size)
+    for (int64_t other = 1; other <= size; ++other)
+      for (int turn = 0; turn < 16; ++turn) {
+        launch.problem = {.batch = 1 + turn / 8,
+                          .qHeads = 1 + turn / 8,
+                          .kvHeads = 1,
+                          .qLen = turn % 2 ? size : other,
+                          .kvLen = turn % 2 ? other : size};
+        launch.extents.clear();
+        for (size_t dim = ir::kBuiltinDims; dim < module.dims.size(); ++dim)
+          launch.extents[module.dims[dim]] = 1 + below(uint64_t(size) + 1);
+        double last = 0;
+        const auto elementOf = [&](size_t tensor, llvm::ArrayRef<int64_t> index) {
+          const ir::TensorCapture& capture = module.tensors[tensor];
+          if (capture.dtype == DType::Bool) return double(below(2));
+          const bool isFirst = index.empty() || index.back() == 0;
+          if (nondecreasing.count(capture.name)) return last = (isFirst ? double(below(2)) : last) + double(below(2));
+          return double(below(4)) - (capture.dtype != DType::U8 && below(8) == 0 ? 2 : 0);
+        };
+        const auto scalarOf = [&](size_t scalar) {
+          const ir::Type type = module.scalars[scalar].type;
+          return type == ir::Type::Bool  ? double(below(2))
+                 : type == ir::Type::F32 ? double(below(5)) / 2 - 0.5
+                                         : double(below(uint64_t(size) + 2) - (below(8) == 0));
+        };
+        if (!launch.fill(module, elementOf, scalarOf)) continue;
+        if (const auto at = fails(launch)) return at;
+      }
+  return std::nullopt;
+}
+
+void tell(const ir::Module& claim, const Launch& launch, const Element& at, bool isRow, Proof& proof) {
+  proof.problem = launch.problem, proof.extents = launch.extents;
+  proof.b = at.b, proof.h = at.h, proof.qIdx = at.q, proof.kvIdx = at.kv;
+  const ir::Value root = *claim.output(ir::kMask);
+  const std::vector<Number> values = ir::valuesAt(claim, launch.bound(), root, 0, at.b, at.h, at.q, at.kv);
+  const std::vector<bool> needed = ir::neededByOutputs(claim);
+  std::set<std::pair<std::string, std::vector<int64_t>>> told;
+  const auto numberOf = [](ir::Type type, Number number) {
+    return type == ir::Type::F32 ? double(number.real) : double(number.integer);
+  };
+  for (uint32_t id = 0; id < claim.size(); ++id) {
+    const ir::Node& node = claim[{id}];
+    if (!needed[id]) continue;
+    if (node.op == ir::Op::Scalar) {
+      const ir::ScalarCapture& scalar = claim.scalars[size_t(node.attr)];
+      if (told.insert({scalar.name, {}}).second)
+        proof.captures.push_back({scalar.name, {}, numberOf(scalar.type, values[id])});
+    }
+    if (node.op != ir::Op::Load) continue;
+    const ir::TensorCapture& tensor = claim.tensors[size_t(node.attr)];
+    ExampleCapture element{.name = tensor.name, .value = numberOf(node.type, values[id])};
+    for (unsigned axis = 0; axis < node.operands.size(); ++axis) {
+      const int64_t end = extentOf(claim, tensor.shape[axis], launch);
+      element.index.push_back(std::clamp<int64_t>(values[node.operands[axis].id].integer, 0, end - 1));
+    }
+    if (told.insert({element.name, element.index}).second) proof.captures.push_back(element);
+  }
+  if (launch.problem.qLen > kMostRows || launch.problem.kvLen > kMostRows) return;
+  const ir::Evaluator lives(claim, launch.bound(), *claim.output(kLive));
+  for (int64_t q = 0; q < launch.problem.qLen; ++q) {
+    for (int64_t kv = 0; kv < launch.problem.kvLen; ++kv) {
+      const bool isLive = lives.evaluate(0, at.b, at.h, q, kv).integer, isHere = q == at.q && (isRow || kv == at.kv);
+      proof.picture += isHere ? (isLive ? 'X' : 'o') : isLive ? '#' : '.';
+    }
+    proof.picture += '\n';
+  }
+}
+
+} // namespace attnc::proofs

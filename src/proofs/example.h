@@ -1,0 +1,54 @@
+// An example against a claim: a launch, and an element of it for which the claim is false.
+#pragma once
+
+#include "attnc/captures.h"
+#include "attnc/prove.h"
+#include "ir/bindings.h"
+#include "ir/ir.h"
+
+#include <functional>
+#include <map>
+#include <optional>
+#include <set>
+#include <vector>
+
+namespace attnc::proofs {
+
+/// Captures of a module in host memory, element by element.
+class Launch {
+public:
+  ProblemShape problem;
+  std::map<std::string, int64_t> extents; ///< free ones
+  /// Fills the captures: `elementOf(tensor, index)` and `scalarOf(scalar)` give their values. Returns false if they
+  /// take more than 64 MiB, or do not bind.
+  bool fill(const ir::Module& module, const std::function<double(size_t, llvm::ArrayRef<int64_t>)>& elementOf,
+            const std::function<double(size_t)>& scalarOf);
+  const ir::Bindings& bound() const { return bindings; }
+
+private:
+  std::vector<std::vector<char>> storage;
+  ir::Bindings bindings;
+};
+
+struct Element {
+  int64_t b = 0, h = 0, q = 0, kv = 0;
+};
+
+/// Returns the first element of a launch for which the claim (the module's mask) is false.
+std::optional<Element> failureIn(const ir::Module& claim, const Launch& launch);
+/// Returns the first row of which no element lives, though the assumptions hold for all of them.
+std::optional<Element> deadRowIn(const ir::Module& claim, const Launch& launch);
+
+/// Draws small launches until one fails: `fails` returns the element. Returns nullopt if none does.
+std::optional<Element> drawFailure(const ir::Module& module, const std::set<std::string>& nondecreasing, Launch& launch,
+                                   const std::function<std::optional<Element>(const Launch&)>& fails);
+
+/// Whether the claim is false for an element.
+bool isFalse(const ir::Module& claim, const Launch& launch, const Element& at);
+/// Whether no element of a row lives, though the assumptions hold for all of them.
+bool isRowDead(const ir::Module& claim, const Launch& launch, const Element& at);
+
+/// Fills what a Proof tells of an example. `claim`: with an output kLive.
+void tell(const ir::Module& claim, const Launch& launch, const Element& at, bool isRow, Proof& proof);
+
+} // namespace attnc::proofs

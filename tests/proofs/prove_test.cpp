@@ -1,0 +1,131 @@
+// Claims about masks: what intervals, examples and Z3 decide.
+#include "attnc/prove.h"
+#include "helpers/take.h"
+
+#include <catch2/catch.hpp>
+#include <fmt/format.h>
+
+#include <filesystem>
+
+using namespace attnc;
+
+namespace {
+
+using Answer = Proof::Answer;
+
+Mod maskOf(const std::string& text, const std::vector<std::string>& captures = {}) {
+  return take(Mod::parse(text, {.captures = captures}));
+}
+
+Proof proofOf(const Mod& mod, const std::string& property, const ProofOptions& options = {},
+              Claim::Kind kind = Claim::Kind::Holds) {
+  const auto other =
+      take(Mod::parse("", {.mods = {"lambda b, h, q_idx, kv_idx: " + property}, .available = mod.captures()}));
+  return take(prove(mod, {kind, other}, options));
+}
+
+Proof rowsOf(const Mod& mod, const ProofOptions& options = {}) {
+  return take(prove(mod, {Claim::Kind::EveryRowLives, {}}, options));
+}
+
+/// Whether Z3 is found; without it, some claims are undecided.
+bool hasSolver() {
+  return proofOf(maskOf("q_idx // 7 == kv_idx // 7"), "abs(q_idx - kv_idx) < 7").answer == Answer::Proved;
+}
+
+#define NEED_SOLVER()                                                                                                  \
+  if (!hasSolver()) {                                                                                                  \
+    WARN("SKIPPED: Z3 was not found");                                                                                 \
+    return;                                                                                                            \
+  }
+
+const char* const kDocuments = "doc: i32[KV_LEN]\ndef mask_mod(b, h, q_idx, kv_idx):\n"
+                               "    return (q_idx >= kv_idx) & (doc[q_idx] == doc[kv_idx])\n";
+
+} // namespace
+
+TEST_CASE("claims about masks are proved") {
+  NEED_SOLVER();
+  const Mod documents = maskOf(kDocuments);
+  CHECK(proofOf(documents, "kv_idx <= q_idx").answer == Answer::Proved);
+  CHECK(proofOf(documents, "doc[q_idx] != doc[kv_idx]", {}, Claim::Kind::Never).answer == Answer::Proved);
+  CHECK(rowsOf(documents).answer == Answer::Proved);
+  const Mod window = maskOf("(q_idx >= kv_idx) & (q_idx - kv_idx < w)", {"w: int"});
+  CHECK(proofOf(window, "q_idx - kv_idx < w").answer == Answer::Proved);
+  CHECK(proofOf(window, "q_idx - kv_idx <= 2**24").answer == Answer::Proved);
+  CHECK(rowsOf(window, {.assumptions = {maskOf("(w >= 1) & (Q_LEN <= KV_LEN)", {"w: int"})}}).answer == Answer::Proved);
+}
+
+TEST_CASE("claims that do not hold have an example, the smallest first") {
+  const Proof strict = proofOf(maskOf("q_idx >= kv_idx"), "kv_idx < q_idx");
+  CHECK(strict.answer == Answer::Refuted);
+  CHECK(strict.problem == ProblemShape{1, 1, 1, 1, 1});
+  CHECK(strict.picture == "X\n");
+
+  // Padding that sees itself, documents that leak, a window off by one, the wrong corner under a cache.
+  const Mod padded = maskOf("(q_idx < n[b]) == (kv_idx < n[b])", {"n: i32[B]"});
+  const Proof padding = proofOf(padded, "kv_idx < n[b]");
+  CHECK(padding.answer == Answer::Refuted);
+  REQUIRE(padding.captures.size() == 1);
+  CHECK(padding.captures[0].name == "n");
+  CHECK(padding.kvIdx >= padding.captures[0].value);
+
+  CHECK(proofOf(maskOf("(q_idx >= kv_idx) & (doc[q_idx] >= 0)", {"doc: i32[KV_LEN]"}), "doc[q_idx] == doc[kv_idx]")
+            .answer == Answer::Refuted);
+  CHECK(proofOf(maskOf("(q_idx >= kv_idx) & (q_idx - kv_idx <= 4)"), "q_idx - kv_idx < 4").answer == Answer::Refuted);
+  const Proof cache =
+      take(prove(maskOf("q_idx >= kv_idx"), {Claim::Kind::SameMask, maskOf("q_idx + KV_LEN - Q_LEN >= kv_idx")}));
+  CHECK(cache.answer == Answer::Refuted);
+  CHECK(cache.problem.qLen != cache.problem.kvLen);
+}
+
+TEST_CASE("rows without a live score are found") {
+  const Proof dead = rowsOf(maskOf("(q_idx >= kv_idx) & (q_idx - kv_idx < w)", {"w: int"}));
+  CHECK(dead.answer == Answer::Refuted);
+  CHECK(dead.captures.size() == 1);
+  CHECK(rowsOf(maskOf("kv_idx > q_idx")).answer == Answer::Refuted);
+  NEED_SOLVER();
+  CHECK(rowsOf(maskOf("(q_idx + kv_idx) % 2 == 0"), {.assumptions = {maskOf("KV_LEN >= 2")}}).answer !=
+        Answer::Refuted);
+}
+
+TEST_CASE("Z3 finds what few elements of large problems show") {
+  NEED_SOLVER();
+  const Proof far = proofOf(maskOf("q_idx >= kv_idx"), "q_idx - kv_idx < 5000");
+  CHECK(far.answer == Answer::Refuted);
+  CHECK(far.qIdx - far.kvIdx >= 5000);
+}
+
+TEST_CASE("captures may be assumed not to decrease") {
+  NEED_SOLVER();
+  const Mod block = maskOf("(q_idx <= kv_idx) & (doc[q_idx] >= doc[kv_idx])", {"doc: i32[KV_LEN]"});
+  CHECK(proofOf(block, "doc[q_idx] == doc[kv_idx]").answer == Answer::Refuted);
+  CHECK(proofOf(block, "doc[q_idx] == doc[kv_idx]", {.nondecreasing = {"doc"}}).answer == Answer::Proved);
+}
+
+TEST_CASE("mods are compared by masks and scores") {
+  NEED_SOLVER();
+  const auto compared = [](const char* a, const char* b, Claim::Kind kind) {
+    return take(prove(maskOf(a), {kind, maskOf(b)})).answer;
+  };
+  CHECK(compared("q_idx >= kv_idx", "not (kv_idx > q_idx)", Claim::Kind::SameMask) == Answer::Proved);
+  CHECK(compared("(q_idx >= kv_idx) & (kv_idx >= 0)", "kv_idx <= q_idx", Claim::Kind::SameMask) == Answer::Proved);
+  CHECK(compared("score * 2", "score + score", Claim::Kind::Same) == Answer::Proved);
+  CHECK(compared("score * 2", "score * 3", Claim::Kind::Same) == Answer::Refuted);
+  CHECK(compared("torch.exp(score) + 1", "1 + torch.exp(score)", Claim::Kind::Same) ==
+        Answer::Proved); // equal functions
+}
+
+TEST_CASE("claims that are wrong are refused, and a missing solver is told") {
+  const Mod causal = maskOf("q_idx >= kv_idx");
+  CHECK(environmentErrorOf(prove(causal, {Claim::Kind::Holds, {}})).find("no other mod") != std::string::npos);
+  const Mod ints = maskOf("doc[q_idx] == doc[kv_idx]", {"doc: i32[KV_LEN]"}),
+            floats = maskOf("doc[q_idx] > 0", {"doc: f32[KV_LEN]"});
+  CHECK(environmentErrorOf(prove(ints, {Claim::Kind::SameMask, floats})).find("`doc` has two declarations") !=
+        std::string::npos);
+  const Proof without =
+      take(prove(maskOf("q_idx // 7 == kv_idx // 7"), {Claim::Kind::Holds, maskOf("abs(q_idx - kv_idx) < 7")},
+                 {.solver = "/nowhere/libz3.so"}));
+  CHECK(without.answer == Answer::Undecided);
+  CHECK_THAT(without.why, Catch::Contains("Z3 is not found") && Catch::Contains("libz3-4"));
+}

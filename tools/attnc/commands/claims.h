@@ -1,0 +1,24 @@
+// Claims of `attnc check`: what --prove, --never, --every-row-lives and --same-as ask.
+#pragma once
+
+#include "cli_fwd.h"
+#include "problem/options.h"
+
+#include <string>
+#include <vector>
+
+namespace attnc::cli {
+
+struct ClaimOptions {
+  std::vector<std::string> holds, never, assumptions;
+  std::string sameAs;
+  bool rowsLive = false;
+  double seconds = 10;
+
+  void addTo(CLI::App& command);
+  bool areAny() const { return !holds.empty() || !never.empty() || !sameAs.empty() || rowsLive; }
+  /// Proves the claims in turn, and prints what came of them. `options`: how the mod was read. Returns the exit code.
+  int run(const Mod& mod, const ModOptions& options, bool json) const;
+};
+
+} // namespace attnc::cli
