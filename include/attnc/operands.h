@@ -34,7 +34,7 @@ struct Operands {
   std::optional<float> scale = {}; ///< Factor of q k^T. Default: 1 / sqrt(D).
   /// f32 [H], [1, H] or [B, H]; [1 or B, H, blocks] with a scale for each kRowsOfScale rows of Q_LEN. Or
   /// [1 or B, H, Q_LEN], with a scale for each row of q. For q of E4M3: each element is multiplied by the scale of its
-  /// head, block or row, a finite number above 0. Default: 1. In a ragged batch, B is the number of sequences, and each
+  /// head, block or row, a finite number >= 0. Default: 1. In a ragged batch, B is the number of sequences, and each
   /// has its own blocks. Scales of rows are packed as q is, [1, H, rows of q]. Each launch reads them.
   std::optional<TensorView> qScales = {};
   /// f32 [HKV], [1, HKV] or [B, HKV], with the batch of k or of the page table. For k and v of E4M3, as qScales. There
@@ -66,11 +66,11 @@ struct Operands {
   /// launch writes them into k and v, or into the pages, and attends to them. Give both or neither.
   ///
   /// kvLengths count the new rows. Row i goes to position kvLengths - Q_LEN + i; it is dropped if that is below 0.
-  /// Tensors k and v must have a batch entry for each of q's. Pages that are written belong to one sequence only. The
+  /// Tensors k and v must have a batch entry for each of q's. Rows that are written belong to one sequence only. The
   /// tensors overlap no other tensor. For kernels with Feature::Appends.
   ///
-  /// If k and v are E4M3 and q is not, the new rows are divided by the scale of their head and rounded. If q is, they
-  /// are E4M3 as well, and stored as they are.
+  /// If k and v are E4M3 and q is not, the new rows are divided by the scale of their head, above 0, and
+  /// rounded. If q is, they are E4M3 as well, and stored as they are.
   ///
   /// In a ragged batch, k and v must lie in pages. The new rows are packed as q is: [1, HKV, total of rows, D or DV].
   /// Q_LEN above is then the sequence's own length.

@@ -54,9 +54,9 @@ struct PrepareOptions {
   /// Compiler::tune() or tuneTraining() for this device and class of problems, else the model's.
   std::string tile = {};
   std::string backwardTile = {}; ///< Tile of the backward kernel, for training. Empty: as for `tile`.
-  /// Whether each launch first checks values: lists of a block mask, lengths, offsets, pages, and captured indices of
-  /// gathers. It copies these to the host, waits for the stream, and returns the error that computeOnCpu() gives. It
-  /// cannot be captured into a CUDA graph. ATTNC_CHECK=1 asks for it as well. For finding mistakes.
+  /// Whether each launch first checks values: lists of a block mask, lengths, offsets, pages, scales, and captured
+  /// indices of gathers. It copies these to the host, waits for the stream, and returns the error that computeOnCpu()
+  /// gives. It cannot be captured into a CUDA graph. ATTNC_CHECK=1 asks for it as well. For finding mistakes.
   bool check = false;
 };
 

@@ -21,7 +21,8 @@ namespace attnc {
 ///
 /// Errors (environment), with nothing written: shapes, dtypes and captures that do not fit; operands that no kernel
 /// takes together; outputs that share addresses. Also values that name what does not exist: cumulative lengths, KV
-/// lengths, positions, pages, and lists of a block mask. With ATTNC_CHECK=1 also captured indices of gathers.
+/// lengths, positions, pages, and lists of a block mask. Also appended rows that two sequences have, and scales that
+/// are NaN, infinite or negative. With ATTNC_CHECK=1 also captured indices of gathers.
 Status computeOnCpu(const Mod& mod, const Operands& operands, const Outputs& outputs);
 
 /// Computes what a backward launch writes, in host memory. It recomputes `out` and `lse`, and does not read those of

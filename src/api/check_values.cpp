@@ -183,7 +183,8 @@ Status checkOnDevice(const ir::Module& module, const Operands& operands, KernelK
                               "without");
   HostCopies copies(stream);
   Operands host = operands;
-  for (auto* tensor : {&host.kvLengths, &host.qOffsets, &host.pageTable, &host.cuSeqlensQ, &host.cuSeqlensKv})
+  for (auto* tensor : {&host.kvLengths, &host.qOffsets, &host.pageTable, &host.cuSeqlensQ, &host.cuSeqlensKv,
+                       &host.qScales, &host.kScales, &host.vScales})
     ATTNC_TRY(copies.copy(*tensor));
   BlockMaskView lists;
   if (operands.blockMask) {

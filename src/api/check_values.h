@@ -1,7 +1,9 @@
 // Operands whose values say what is read: which rows, pages and blocks there are, and which entries of captures.
+// Scales.
 //
-// In: operands whose shapes fit. Out: whether each value names something that exists, in words that name the tensor,
-// the place and the value. Launches on a GPU do not ask, unless they are told to (PrepareOptions::check).
+// In: operands whose shapes fit. Out: whether each value names something that exists, and each scale is a number, in
+// words that name the tensor, the place and the value. Launches on a GPU do not ask, unless they are told to
+// (PrepareOptions::check).
 #pragma once
 
 #include "attnc/error.h"

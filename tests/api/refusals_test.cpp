@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include <cstdlib>
+#include <cstring>
 #include <deque>
 #include <fstream>
 #include <map>
@@ -75,7 +76,8 @@ private:
     if (given.is_array()) {
       flatten(given, shape, values);
     } else {
-      const std::map<std::string, DType> dtypes = {{"f32", DType::F32}, {"f16", DType::F16}, {"i32", DType::I32}};
+      const std::map<std::string, DType> dtypes = {
+          {"f32", DType::F32}, {"f16", DType::F16}, {"i32", DType::I32}, {"e4m3", DType::E4M3}};
       shape = given["shape"].get<std::vector<int64_t>>();
       dtype = dtypes.at(given.value("dtype", "f32"));
     }
@@ -85,6 +87,11 @@ private:
       view.shape[axis] = shape[axis], view.stride[axis] = step;
     values.resize(size_t(step));
     view.data = memory.emplace_back(std::move(values)).data();
+    for (size_t i = 0; given.is_object() && given.contains("values") && i < given["values"].size(); ++i) {
+      const Json& value = given["values"][i];
+      const float number = value.is_string() ? std::stof(value.get<std::string>()) : value.get<float>();
+      std::memcpy(&memory.back()[i], &number, sizeof number);
+    }
     if (given.is_object() && given.value("null", false)) view.data = nullptr;
     for (size_t axis = 0; given.is_object() && given.contains("stride") && axis < shape.size(); ++axis)
       view.stride[axis] = given["stride"][axis];

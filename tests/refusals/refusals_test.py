@@ -30,7 +30,8 @@ import attnc  # noqa: E402
 from attnc import _spec as c  # noqa: E402
 from attnc._library import DTYPES, KINDS, check, library  # noqa: E402
 
-NUMPY = {"f32": np.float32, "f16": np.float16, "i32": np.int32, "i64": np.int64, "bool": np.bool_}
+NUMPY = {"f32": np.float32, "f16": np.float16, "i32": np.int32, "i64": np.int64, "bool": np.bool_,
+         "e4m3": np.uint8}  # fmt: skip
 LISTS = ("kv_num_blocks", "kv_indices", "full_kv_num_blocks", "full_kv_indices", "q_num_blocks", "q_indices",
          "full_q_num_blocks", "full_q_indices")  # fmt: skip
 GRADIENTS, RESULTS = ("dq", "dk", "dv"), ("out", "lse", "row_max")
@@ -41,6 +42,8 @@ def array_of(spec):
     if isinstance(spec, list):
         return np.array(spec, np.int32)
     whole = np.zeros(spec["shape"], NUMPY[spec.get("dtype", "f32")])
+    if "values" in spec:
+        whole.flat = [float(value) for value in spec["values"]]
     if "stride" in spec:
         return np.lib.stride_tricks.as_strided(whole, strides=[step * whole.itemsize for step in spec["stride"]])
     return whole
@@ -133,6 +136,13 @@ def mask_of(problem, made=lambda x: x):
 
 def by_attention(problem):
     operands = {name: array_of(spec) for name, spec in problem.operands.items()}
+    if any(x.dtype == np.uint8 for x in operands.values()):
+        import torch
+
+        tensors = {name: torch.from_numpy(x) for name, x in operands.items()}
+        operands = {
+            name: x.view(torch.float8_e4m3fn) if x.dtype == torch.uint8 else x for name, x in tensors.items()
+        }  # fmt: skip
     if problem.lists is not None:
         operands["block_mask"] = mask_of(problem)
     attnc.attention(problem.mod, captures={name: problem.capture(name) for name in problem.captures}, **operands)
@@ -178,13 +188,13 @@ def by_jax(problem):
 def by_command(problem, program, folder):
     tensors = {name: array_of(spec) for name, spec in problem.operands.items()}
     if "cu_seqlens_q" in tensors:
-        for name in "qkv":
+        for name in ("q", "new_k", "new_v") if "page_table" in tensors else "qkv":
             tensors[name] = np.ascontiguousarray(tensors[name][0].transpose(1, 0, 2))
     for name in problem.captures:
         value = problem.capture(name)
         kind = np.bool_ if isinstance(value, bool) else np.int64 if isinstance(value, int) else np.float32
         tensors[name] = value if isinstance(value, np.ndarray) else np.array(value, kind)
-    names = {np.dtype(t): n for n, t in zip(("F32", "F16", "I32", "I64", "BOOL"), NUMPY.values())}
+    names = {np.dtype(t): n for n, t in zip(("F32", "F16", "I32", "I64", "BOOL", "F8_E4M3"), NUMPY.values())}
     header, end = {}, 0
     for name, x in tensors.items():
         header[name] = {"dtype": names[x.dtype], "shape": [*x.shape], "data_offsets": [end, end + x.nbytes]}
@@ -218,6 +228,10 @@ def main():
     if options.doors:
         doors = {name: doors[name] for name in options.doors.split(",")}
     table = json.loads((HERE / "cases.json").read_text())
+    for problem in table["problems"].values():
+        is_fp8 = any(isinstance(x, dict) and x.get("dtype") == "e4m3" for x in problem["operands"].values())
+        if is_fp8 and not importlib.util.find_spec("torch"):  # NumPy has no e4m3
+            problem["doors"].remove("attention")
     wrong, given = [], dict.fromkeys(doors, 0)
     for case in table["cases"]:
         problem = table["problems"][case["problem"]]

@@ -141,14 +141,13 @@ void gatherScales(std::optional<HostTensor>& scales, std::optional<HostTensor>& 
   scales = std::move(rows);
 }
 
-/// Returns the problem of operands from a file that say where sequences lie, checked as for a launch; nullopt of
-/// others.
+/// Returns the problem of operands from a file with optional tensors, checked as for a launch; nullopt without.
 Expected<std::optional<ProblemShape>> sequencesIn(const HostOperands& operands) {
   for (const HostTensor* tensor : {&operands.q, &operands.k, &operands.v})
     if (tensor->shape.size() != 4) return std::optional<ProblemShape>(); // a later check reports it
-  if (!operands.pageTable && !operands.newK && !operands.newV && !operands.cuSeqlensQ && !operands.kvLengths &&
-      !operands.qOffsets)
-    return std::optional<ProblemShape>();
+  bool isPlain = true;
+  forEachOptional(operands, [&](const char*, const auto& tensor, Feature) { isPlain &= !tensor; });
+  if (isPlain) return std::optional<ProblemShape>();
   const auto &q = operands.q.shape, &v = operands.v.shape;
   const Outputs outputs{
       .out = TensorView::contiguous(nullptr, Fp8Options().outOf(operands.q.dtype), {q[0], q[1], q[2], v[3]})};

@@ -60,7 +60,7 @@ def attention(
     On a GPU the work is enqueued on `stream`, given as an address (default: the current stream of torch or CuPy). A
     kernel is compiled when operands of a new kind first arrive. `options` have the names of attnc_prepare_options in C:
     `tile` is a text, in the spelling of tune(). With `check=True`, a launch first checks the values of lists, lengths,
-    pages and captured indices, and waits for the GPU; the CPU checks all but the indices always. On the CPU the fp64
+    pages, scales and captured indices, and waits for the GPU; the CPU checks all but the indices always. On the CPU the fp64
     reference computes, slowly; CpuWarning says so once. This function has no gradients, and refuses tensors that require
     one unless torch's gradients are off; attnc.torch has them.
 
