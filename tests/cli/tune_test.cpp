@@ -58,6 +58,8 @@ TEST_CASE("a tile is asked for by name, and one that is none is an error with th
     CHECK_THAT(refused.err, Contains("the sm90 family has no tile `3x3x3` for this request") &&
                                 Contains("it has 192x128x12, 192x96x12"));
   }
+  for (const char* tile : {"64x32x4", "128x96x8", "64x128x8-turns --backward"}) // of sm80, and of sm90
+    printed("run --expr score --random 1,1,1,8,8,64 --device cpu --tile " + std::string(tile));
 }
 
 TEST_CASE("explain says which tile a kernel has, and who chose it") {

@@ -1348,6 +1348,30 @@ class TextTest(unittest.TestCase):
         with self.assertRaisesRegex(attnc.RunError, "kv_lengths"):
             attnc.attention("score", q, k, v, kv_lengths=lengths.long())
 
+    def test_offsets_of_the_option(self):
+        """On the CPU as on a GPU, whose kernels are made for them."""
+        q, k, v = (x.detach() for x in operands("cpu", requires_grad=False))
+        q, rows = q[:, :, :5], k.shape[2]
+        attend = lambda **given: attnc.attention("q_idx >= kv_idx", q, k, v, **given)  # noqa: E731
+        ints = lambda *numbers: torch.tensor(numbers, dtype=torch.int32)  # noqa: E731
+        starts, ends, lengths = ints(*[0] * len(q)), ints(*[rows - 5] * len(q)), ints(*range(rows - len(q), rows))
+        mask = create_block_mask(lambda b, h, q, k: q >= k, None, None, 5, rows, device="cpu")
+        options = {"offsets": "from_lengths"}
+        packed = lambda **given: attnc.attention(  # noqa: E731
+            "q_idx >= kv_idx", q[:1], k[:1, :, :5], v[:1, :, :5], cu_seqlens_q=ints(0, 2, 5), **given
+        )
+        for found, expected in (
+            (attend(offsets="none"), attend(q_offsets=starts)),
+            (attend(offsets="none", kv_lengths=lengths), attend(q_offsets=starts, kv_lengths=lengths)),
+            (attend(offsets="from_lengths"), attend(q_offsets=ends)),
+            (attend(offsets="from_lengths", kv_lengths=lengths), attend(kv_lengths=lengths)),
+            (attend(offsets="tensor", q_offsets=ends), attend(q_offsets=ends)),
+            (packed(offsets="from_lengths"), packed()),
+            (packed(offsets="none", cu_seqlens_kv=ints(0, 3, 5)), packed(q_offsets=ints(0, 0), cu_seqlens_kv=ints(0, 3, 5))),
+            (flex_attention(q, k, v, block_mask=mask, enable_gqa=True, kernel_options=options), attend(q_offsets=ends)),
+        ):  # fmt: skip
+            self.assertLess(relative_error(found, expected), 1e-6)
+
     def test_block_masks(self):
         lengths, heads, longest = [70, 0, 200, 129], 2, 200
         sizes = {"max_q_len": longest, "max_kv_len": longest}

@@ -29,6 +29,7 @@ import numpy as np  # noqa: E402
 import attnc  # noqa: E402
 from attnc import _spec as c  # noqa: E402
 from attnc._library import DTYPES, KINDS, check, library  # noqa: E402
+from attnc.launch import OPTIONS, members_of, settled  # noqa: E402
 
 NUMPY = {"f32": np.float32, "f16": np.float16, "i32": np.int32, "i64": np.int64, "bool": np.bool_,
          "e4m3": np.uint8}  # fmt: skip
@@ -55,10 +56,11 @@ class Problem:
     def __init__(self, problem, changes):
         self.mod, self.names = problem["mod"], set(problem.get("captures", ()))
         self.operands, self.captures = dict(problem["operands"]), dict(problem.get("captures", {}))
-        self.lists = dict(problem["lists"]) if "lists" in problem else None
+        self.lists, self.options = dict(problem["lists"]) if "lists" in problem else None, {}
         for name, value in changes.items():
             lists = self.lists is not None and (name in LISTS or name == "shape")
-            to = self.lists if lists else self.captures if name in self.names else self.operands
+            to = self.captures if name in self.names else self.options if name in OPTIONS else self.operands
+            to = self.lists if lists else to
             to[name] = value
         for group in filter(None, (self.operands, self.captures, self.lists)):
             for name in [name for name, value in group.items() if value is None]:
@@ -109,8 +111,13 @@ def by_c(problem):
                     setattr(group, member, array.ctypes.data)
                     group.index_stride = 2
         operands.block_mask = ctypes.pointer(lists)
-    q = problem.operands["q"]["shape"]
-    like = lambda name: tensors.get(name) or struct({"shape": q})  # noqa: E731
+    q, dtype = problem.operands["q"]["shape"], problem.operands["q"].get("dtype", "f32")
+    dtype = "f16" if dtype == "e4m3" else dtype
+    like = lambda name: tensors.get(name) or struct({"shape": q, "dtype": dtype})  # noqa: E731
+    if problem.options:  # those of a launch on a GPU
+        outputs = c.Outputs(out=like("out"))
+        structs = ctypes.byref(operands), ctypes.byref(outputs)
+        settled(mod._handle.address, structs, arch=b"sm_90a", **dict(members_of(problem.options)))
     if "dout" not in problem.operands:
         outputs = c.Outputs(out=like("out"), lse=tensors.get("lse"), row_max=tensors.get("row_max"))
         compute = library().attnc_compute_on_cpu
@@ -145,7 +152,8 @@ def by_attention(problem):
         }  # fmt: skip
     if problem.lists is not None:
         operands["block_mask"] = mask_of(problem)
-    attnc.attention(problem.mod, captures={name: problem.capture(name) for name in problem.captures}, **operands)
+    captures = {name: problem.capture(name) for name in problem.captures}
+    attnc.attention(problem.mod, captures=captures, **operands, **problem.options)
 
 
 def by_torch(problem):
@@ -171,6 +179,9 @@ def by_torch(problem):
         )  # fmt: skip
         attnc.torch.flex_attention(q, k, v, block_mask=mask)
         return
+    if not problem.captures:
+        attnc.torch.flex_attention(q, k, v, lambda s, b, h, i, j: s, kernel_options=problem.options)
+        return
     index, table = (torch.from_numpy(problem.capture(name)) for name in ("index", "table"))
     attnc.torch.flex_attention(q, k, v, lambda s, b, h, i, j: s + table[index[i]])
 
@@ -183,6 +194,12 @@ def by_jax(problem):
     q, k, v = (jnp.asarray(array_of(problem.operands[name])) for name in "qkv")
     index, table = (jnp.asarray(problem.capture(name)) for name in ("index", "table"))
     attnc.jax.flex_attention(q, k, v, lambda s, b, h, i, j: s + table[index[i]]).block_until_ready()
+
+
+def flag_of(name, value):
+    """Returns the words of the command for an option."""
+    flag = {"family": "--kernel-family", "decode": "--kernel"}.get(name, f"--{name.replace('_', '-')}")
+    return [flag, "decode" if value == "always" else str(value)] if value is not True else [flag]
 
 
 def by_command(problem, program, folder):
@@ -207,7 +224,8 @@ def by_command(problem, program, folder):
     if is_text:
         mod.write_text(problem.mod)
     done = subprocess.run(
-        [program, "run", *([str(mod)] if is_text else ["--expr", problem.mod]), "--in", str(path), "--device", "cpu"],
+        [program, "run", *([str(mod)] if is_text else ["--expr", problem.mod]), "--in", str(path), "--device", "cpu",
+         *(word for name, value in problem.options.items() for word in flag_of(name, value))],
         capture_output=True, text=True,
     )  # fmt: skip
     if done.returncode:

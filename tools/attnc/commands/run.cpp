@@ -124,10 +124,16 @@ Status checkServed(const Mod& pinned, const HostOperands& operands, const Proble
   for (const FamilyInfo& info : forwardFamilies())
     if (info.family == prepare.family && prepare.arch == "sm_80") prepare.arch = info.arch;
   const Shapes shapes = shapesOf(operands, options);
-  auto settled = options.backward
-                     ? Compiler().settleTraining(pinned, shapes.operands, shapes.outputs, shapes.gradients, prepare)
-                     : Compiler().settle(pinned, shapes.operands, shapes.outputs, prepare);
-  return settled ? Status() : std::move(settled).error();
+  const auto settle = [&]() -> Status {
+    auto settled = options.backward
+                       ? Compiler().settleTraining(pinned, shapes.operands, shapes.outputs, shapes.gradients, prepare)
+                       : Compiler().settle(pinned, shapes.operands, shapes.outputs, prepare);
+    return settled ? Status() : std::move(settled).error();
+  };
+  Status served = settle();
+  if (served || prepare.arch == "sm_90a") return served;
+  prepare.arch = "sm_90a"; // which has all families
+  return settle() ? Status() : std::move(served);
 }
 
 /// Prints human-readable lines: to stderr if the results themselves go to stdout.

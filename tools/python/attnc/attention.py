@@ -1,6 +1,5 @@
 """Attention over the tensors of any library that supports DLPack."""
 
-import contextlib
 import ctypes
 import typing
 from collections.abc import Mapping
@@ -9,7 +8,10 @@ from typing import Any
 
 from ._cpu_notice import tell_of_cpu
 from ._library import check, library
-from ._spec import DTYPE_E4M3, DTYPE_I32, BlockLists, BlockMaskShape, BlockMaskView, Operands, Options, Outputs, Tensor
+from ._spec import (
+    DTYPE_E4M3, DTYPE_I32, OFFSETS_FROM_LENGTHS, OFFSETS_NONE, BlockLists, BlockMaskShape, BlockMaskView, Operands,
+    Options, Outputs, Tensor,
+)  # fmt: skip
 from .dlpack import Memory, View, is_on_gpu, without_gradient
 from .errors import ArgumentError, RunError
 from .launch import OPTIONS, Launch, Sequences, members_of, prepared, settled
@@ -88,7 +90,7 @@ def attention(
         tell_of_cpu(q, v)
         if given.is_fp8:  # the reference has fewer limits; sm_90a has all families of e4m3
             settled(given.handle, structs, arch=b"sm_90a")
-        refuse_tiles(given.handle, structs, members)
+        given.q_offsets = read_options(given.handle, structs, given.operands, members)
         _compute(given)
     return (given.out, given.lse) if return_lse else given.out
 
@@ -174,14 +176,35 @@ def _lists_of(mask, on_gpu, wait):
     return lists, views
 
 
-def refuse_tiles(mod, structs, members):
-    """Refuses tiles that no kernel has, which the reference does not read. `members`: as from members_of()."""
-    tiles = {name: value for name, value in members if name in ("tile", "backward_tile")}
-    if not tiles:
+def read_options(mod, structs, operands, members):
+    """Reads options for the reference, which takes none: refuses those that no kernel takes, and gives `operands` the
+    offsets of queries that one asks for. Returns the memory of these. `members`: as from members_of()."""
+    _refuse_options(mod, structs, members)
+    asked, has_lengths = dict(members).get("offsets"), bool(operands.kv_lengths or operands.cu_seqlens_kv)
+    if operands.q_offsets or asked != (OFFSETS_NONE if has_lengths else OFFSETS_FROM_LENGTHS):
+        return None  # where they are by default
+    (_, _, q_len, *_), (_, _, kv_len, *_) = operands.q.contents.shape, operands.k.contents.shape
+    ragged = operands.cu_seqlens_q
+    count = ragged.contents.shape[0] - 1 if ragged else operands.q.contents.shape[0]
+    memory = (ctypes.c_int32 * count)(*[0 if has_lengths or ragged else kv_len - q_len] * count)
+    operands.q_offsets = pointer(Tensor(data=addressof(memory), dtype=DTYPE_I32, rank=1, shape=(count,), stride=(1,)))
+    return memory
+
+
+def _refuse_options(mod, structs, members):
+    """Operands that no kernel takes, whatever the options, are left to the reference."""
+    if not members:
         return
-    with contextlib.suppress(RunError):
-        return settled(mod, structs, arch=b"sm_80", **tiles)
-    settled(mod, structs, arch=b"sm_90a", **tiles)
+    for arch in b"sm_80", b"sm_90a":
+        try:
+            return settled(mod, structs, arch=arch, **dict(members))
+        except RunError as error:
+            refused = error
+    try:
+        settled(mod, structs, arch=b"sm_90a")
+    except RunError:
+        return
+    raise refused
 
 
 def _compute(given):

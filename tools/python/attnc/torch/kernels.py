@@ -15,7 +15,7 @@ import torch
 from .. import _spec as c
 from .._cpu_notice import tell_of_cpu
 from .._library import DTYPES, KINDS, check, library
-from ..attention import refuse_tiles
+from ..attention import read_options
 from ..launch import ALIGNED, Sequences, lists_in_workspace, prepared
 from ..mod import Mod
 from .mistakes import TORCH
@@ -170,7 +170,7 @@ class Call:
         if self.is_on_gpu:
             self._prepare(q.device, {"deterministic": launch.deterministic, **dict(launch.options)})
         else:
-            refuse_tiles(self.handle, self._settled_by(), launch.options)
+            self.q_offsets = read_options(self.handle, self._settled_by(), self.operands, launch.options)
             tell_of_cpu(q, v, TORCH)
 
     def _set_lists(self, lists):
