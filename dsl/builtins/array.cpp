@@ -3,6 +3,7 @@
 #include "dsl/objects/arithmetic.h"
 #include "dsl/objects/arrays.h"
 #include "dsl/objects/comparison.h"
+#include "dsl/objects/indexing.h"
 #include "dsl/objects/known_numbers.h"
 #include "dsl/objects/lazy.h"
 #include "dsl/objects/repairs.h"
@@ -235,21 +236,26 @@ Object arange(Context& context, const Bound& bound) {
   return convertAll(context, bound, makeLazy(context, {extent}, element), 3);
 }
 
+/// Adds a last axis of one element, along which an array meets a table.
+Object withLastAxis(Context& context, Object array) {
+  return subscript(context, array, context.makeSequence(false, {Object(EllipsisObject{}), Object(NoneObject{})}));
+}
+
 /// Counts the boundaries (in ascending order) below a number; with `right`, also those equal to it. NaN is above all.
 Object passed(Context& context, Object x, Object boundaries, bool right) {
-  auto count = [&](Object value) {
-    const auto isPassed = [&](llvm::ArrayRef<Object> items) {
-      return logicalNot(context, compare(context, right ? CompareOp::Gt : CompareOp::Ge, items[0], value));
-    };
-    return total(context, broadcast(context, {boundaries}, isPassed), std::nullopt);
-  };
   x = decay(context, x);
   boundaries = decay(context, boundaries);
   if (boundaries.is<Sequence*>()) boundaries = asTensor(context, tensorFrom(context, boundaries, 0));
   if (!boundaries.isArrayLike() || shapeOf(context, boundaries).size() != 1)
     context.fail(diag::badArgument, "bucketize", "boundaries of one dim", context.describe(boundaries));
-  if (!x.isArrayLike()) return count(scalar(context, x, "bucketize"));
-  return broadcast(context, {x}, [&](llvm::ArrayRef<Object> items) { return count(items[0]); });
+  const auto count = [&](Object value, std::optional<int64_t> axis) {
+    const auto isPassed = [&](llvm::ArrayRef<Object> items) {
+      return logicalNot(context, compare(context, right ? CompareOp::Gt : CompareOp::Ge, items[0], items[1]));
+    };
+    return total(context, broadcast(context, {boundaries, value}, isPassed), axis);
+  };
+  if (x.isArrayLike()) return count(withLastAxis(context, x), -1);
+  return count(scalar(context, x, "bucketize"), std::nullopt);
 }
 
 /// Returns whether an optional argument is given and true.
@@ -268,19 +274,23 @@ Object searchSorted(Context& context, const Bound& bound) {
 
 /// Tests whether a number is one of the elements; with `invert`, whether it is none.
 Object isIn(Context& context, const Bound& bound) {
-  const bool isInverted = isSet(context, bound, 3);
-  Object elements = decay(context, bound[1]);
+  Object x = decay(context, bound[0]), elements = decay(context, bound[1]);
   if (elements.is<Sequence*>()) elements = asTensor(context, tensorFrom(context, elements, 0));
-  auto any = [&](Object x) {
-    if (elements.isArrayLike() && holdsInts(context, elements)) x.ints = Ints::Python; // as torch
-    Object equal = compare(context, CompareOp::Eq, elements, x);
-    if (!equal.isArrayLike()) return isInverted ? logicalNot(context, equal) : equal;
-    return compare(context, isInverted ? CompareOp::Eq : CompareOp::Gt, total(context, equal, std::nullopt),
-                   int64_t(0));
-  };
-  Object x = decay(context, bound[0]);
-  if (!x.isArrayLike()) return any(scalar(context, x, "isin"));
-  return broadcast(context, {x}, [&](llvm::ArrayRef<Object> items) { return any(items[0]); });
+  const bool isInverted = isSet(context, bound, 3), isArray = x.isArrayLike();
+  if (!isArray) x = scalar(context, x, "isin");
+  if (elements.isArrayLike()) {
+    int64_t count = 1;
+    for (const Object& extent : shapeOf(context, elements)) count *= extent.is<int64_t>() ? extent.as<int64_t>() : 1;
+    // As in torch: a number takes the dtype of the elements, but 10 of them or more are sorted with it.
+    if (!isArray && holdsInts(context, elements) && count < 10) x.ints = Ints::Python;
+    if (isArray && shapeOf(context, elements).size() != 1)
+      elements = context.call(findBuiltin("flatten", kMethod), {{elements}, {}});
+    if (isArray) x = withLastAxis(context, x);
+  }
+  if (!elements.isArrayLike()) return compare(context, isInverted ? CompareOp::Ne : CompareOp::Eq, elements, x);
+  const Object equal = compare(context, CompareOp::Eq, elements, x);
+  const Object found = total(context, equal, isArray ? std::optional<int64_t>(-1) : std::nullopt);
+  return compare(context, isInverted ? CompareOp::Eq : CompareOp::Gt, found, int64_t(0));
 }
 
 // Shapes ------------------------------------------------------------------------------------------------------------

@@ -23,6 +23,7 @@ enum Where : unsigned {
   kGridMethod = 16384, ///< x.name() of grids
   kGym = 2048,         ///< attn_gym.masks.name, attn_gym.utils.name
   kSpecial = 32768,    ///< torch.special.name
+  kArithmetic = 65536, ///< ints take the dtype of an array of ints, as with operators
 };
 
 /// The arguments of a call, matched with the parameters of a builtin.

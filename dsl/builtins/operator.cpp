@@ -91,19 +91,19 @@ Object square(Context& context, const Bound& bound) {
 } // namespace
 
 llvm::ArrayRef<Builtin> operatorBuiltins() {
-  constexpr unsigned kTensor = kTorch | kMethod | kElementwise;
+  constexpr unsigned kTensor = kTorch | kMethod | kElementwise, kPair = kTensor | kArithmetic;
   static const Builtin rows[] = {
-      {"add", kTensor, "input, other, alpha=", scaled<BinaryOp::Add>},
-      {"sub", kTensor, "input, other, alpha=", scaled<BinaryOp::Sub>},
-      {"subtract", kTensor, "input, other, alpha=", scaled<BinaryOp::Sub>},
-      {"mul", kTensor, "input, other", operate<BinaryOp::Mul>},
-      {"multiply", kTensor, "input, other", operate<BinaryOp::Mul>},
+      {"add", kPair, "input, other, alpha=", scaled<BinaryOp::Add>},
+      {"sub", kPair, "input, other, alpha=", scaled<BinaryOp::Sub>},
+      {"subtract", kPair, "input, other, alpha=", scaled<BinaryOp::Sub>},
+      {"mul", kPair, "input, other", operate<BinaryOp::Mul>},
+      {"multiply", kPair, "input, other", operate<BinaryOp::Mul>},
       {"div", kTensor, "input, other, rounding_mode=", div},
       {"divide", kTensor, "input, other, rounding_mode=", div},
       {"true_divide", kTensor, "input, other", operate<BinaryOp::Div>},
-      {"floor_divide", kTensor, "input, other", operate<BinaryOp::FloorDiv>},
-      {"remainder", kTensor, "input, other", operate<BinaryOp::Mod>},
-      {"fmod", kTensor | kMath, "input, other", fmod},
+      {"floor_divide", kPair, "input, other", operate<BinaryOp::FloorDiv>},
+      {"remainder", kPair, "input, other", operate<BinaryOp::Mod>},
+      {"fmod", kPair | kMath, "input, other", fmod},
       {"pow", kTensor | kPython | kMath, "input, exponent", operate<BinaryOp::Pow>},
       {"square", kTensor, "input", square},
       {"neg", kTensor, "input", operateOne<UnaryOp::Neg>},
@@ -123,12 +123,12 @@ llvm::ArrayRef<Builtin> operatorBuiltins() {
       {"logical_or", kTensor, "input, other", logical<BinaryOp::Or>},
       {"logical_xor", kTensor, "input, other", logical<BinaryOp::Xor>},
       {"logical_not", kTensor, "input", logicalNotOf},
-      {"bitwise_and", kTensor, "input, other", operate<BinaryOp::And>},
-      {"bitwise_or", kTensor, "input, other", operate<BinaryOp::Or>},
-      {"bitwise_xor", kTensor, "input, other", operate<BinaryOp::Xor>},
+      {"bitwise_and", kPair, "input, other", operate<BinaryOp::And>},
+      {"bitwise_or", kPair, "input, other", operate<BinaryOp::Or>},
+      {"bitwise_xor", kPair, "input, other", operate<BinaryOp::Xor>},
       {"bitwise_not", kTensor, "input", operateOne<UnaryOp::Invert>},
-      {"bitwise_left_shift", kTensor, "input, other", operate<BinaryOp::Shl>},
-      {"bitwise_right_shift", kTensor, "input, other", operate<BinaryOp::Shr>},
+      {"bitwise_left_shift", kPair, "input, other", operate<BinaryOp::Shl>},
+      {"bitwise_right_shift", kPair, "input, other", operate<BinaryOp::Shr>},
   };
   return rows;
 }

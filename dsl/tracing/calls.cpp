@@ -2,6 +2,7 @@
 #include "dsl/objects/arithmetic.h"
 #include "dsl/objects/arrays.h"
 #include "dsl/objects/repairs.h"
+#include "dsl/objects/scalars.h"
 #include "dsl/objects/tensors.h"
 #include "dsl/tracing/depth.h"
 #include "dsl/tracing/tracer.h"
@@ -235,6 +236,11 @@ Object Tracer::callBuiltin(const Builtin& builtin, const Arguments& arguments) {
   for (auto& value : bound.values)
     if (value) given.push_back(*value = decay(*this, *value));
   if (llvm::none_of(given, [](Object value) { return value.isArrayLike(); })) return builtin.run(*this, bound);
+  for (size_t i = 0; builtin.where & kArithmetic && i < given.size(); ++i)
+    if (given[i].isArrayLike() && holdsInts(*this, given[i]))
+      for (Object& value : given)
+        if (value.isNumber() && isInt(*this, value) && value.ints != Ints::Python)
+          value = cast(*this, value, dtypeOf(*this, given[i]));
   return broadcast(*this, given, [&](llvm::ArrayRef<Object> row) {
     Bound one = bound;
     size_t next = 0;

@@ -29,6 +29,8 @@ s[q] - u[k]; c[q] << 20; c[q] >> 20; u[q] // 300; torch.sign(w[q] - w[k]); (q > 
 torch.arange(48)[q] * 2**30; torch.tensor([10**12, 3, -2**40])[k % 3] + q; torch.stack([q, k]).sum() * 2**30
 (torch.arange(20) * 2**30 + q).sum(); (w.view(2, 24)[q % 2] >> 3).amax() - k
 (q * 1e12).long(); (q.float() * 2**31).long()
+torch.isin(w[q], s[:9]) + 0; torch.isin(w[q], c[:12]) + 0; (w[q] == c[:9]).sum(); (w[q] < s[:9]).sum(); (s[:9] >= w[q]).sum()
+torch.maximum(w[q], s[:9]).sum(); (w[q] // (s[:9] | 1)).sum(); (w[q] % (u[:9] | 1)).sum(); torch.fmod(w[q], c[:9] | 1).sum()
 """
 
 

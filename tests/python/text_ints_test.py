@@ -143,6 +143,17 @@ class Ints(unittest.TestCase):
                     meaning = body if "isin" in body else body.replace("{x}", "({x}).long()").replace("{t}", "{t}.long()")
                     self.same(body.format(x=x, t=t), tensors, meaning.format(x=x, t=t))
 
+    def test_numbers_take_the_dtype_of_narrower_arrays(self):
+        tensors = captures(3)
+        tensors["i64s"] = torch.tensor([-131068, 65536, 4, -65536, 200, 300, 2**40 + 3, 255])
+        for body in (
+            "torch.isin(i64s[q_idx], i16s)", "torch.isin(i64s[q_idx], u8s, invert=True)", "torch.isin(i64s[q_idx], i8s)",
+            "torch.isin(i64s[q_idx], torch.tensor([0, 4, 1, 3, 5, 6, 7, 8, 9, -1], dtype=torch.int16))",
+            "torch.isin(i64s, i16s).sum()", "torch.bucketize(i64s, torch.tensor([3, 200, 65536]))[q_idx]", "torch.maximum(i64s[q_idx], i16s).sum()", "torch.fmod(i64s[q_idx], u8s | 1).sum()",
+            "torch.add(u8s, i64s[q_idx]).amax()", "(u8s + i64s[q_idx]).amax()", "torch.bitwise_or(i8s, i64s[q_idx]).amin()",
+        ):  # fmt: skip
+            self.same(body, tensors)
+
     def test_random_expressions(self):
         skipped = tried = 0
         for seed in range(int(os.environ.get("TEXT_INTS_SEEDS", "24"))):

@@ -1,10 +1,12 @@
 """Comparisons, choices, tests, logic and bits."""
 
+import functools
 import math
 
 import torch
 
-from ..._arrays import ir_type
+from ..._arrays import Array, ir_type
+from ..._formulas import to_dtype
 from .table import arithmetic, common_dtype, number_in, op
 
 
@@ -98,7 +100,11 @@ def clamp(low, out, a, min=None, max=None):
             return limited
         return ops.select(ops.compare("eq", x, bound), x, limited)  # the bound takes no half of the gradient
 
-    return arithmetic(low, out, function, a, *bounds)
+    dtypes = [x.dtype for x in (a, *bounds) if isinstance(x, Array)]
+    type = ir_type(functools.reduce(torch.promote_types, dtypes, out.dtype))  # as torch.vmap
+    return low.elementwise(
+        out, lambda *values: to_dtype(ops, function(*values), out.dtype), *[(x, type) for x in (a, *bounds)]
+    )
 
 
 @op("clamp_min")

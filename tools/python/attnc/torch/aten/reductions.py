@@ -6,7 +6,7 @@ import torch
 
 from ..._arrays import Array, ir_type
 from ...errors import UntranslatableError
-from .table import common_dtype, converted, op
+from .table import adopted, common_dtype, converted, meta_of, op
 
 
 def dims_of(array, dim):
@@ -77,7 +77,11 @@ op("all")(counted(True))
 @op("isin")
 def isin(low, out, a, b, assume_unique=False, invert=False):
     """Whether each element of a is an element of b."""
-    ops, type = low.builder, ir_type(common_dtype(a, b))
+    dtype = torch.result_type(meta_of(a), meta_of(b))
+    if dtype != common_dtype(a, b) and math.prod(map(low.fixed, b.extents)) >= 10:
+        dtype = common_dtype(a, b)  # torch sorts both together
+    ops, type = low.builder, ir_type(dtype)
+    a, b = adopted(low, a, dtype), adopted(low, b, dtype)
     if not isinstance(b, Array) or not b.rank:
         return low.elementwise(out, lambda x, y: ops.compare("ne" if invert else "eq", x, y), (a, type), (b, type))
     b = low.reshaped(torch.empty(b.meta.numel(), dtype=b.dtype, device="meta"), b)

@@ -26,7 +26,9 @@ def meta_of(operand):
 
 
 def common_dtype(a, b):
-    """Returns the dtype that operands are computed in together, by torch's promotion."""
+    """Returns the dtype that operands are compared in. torch.vmap widens a tensor with dims to one without."""
+    if isinstance(a, Array) and isinstance(b, Array):
+        return torch.promote_types(a.dtype, b.dtype)
     return torch.result_type(meta_of(a), meta_of(b))
 
 
@@ -40,13 +42,22 @@ def number_in(number, dtype, wraps=True):
     return torch.tensor(number).to(dtype).item()
 
 
+def adopted(low, operand, dtype):
+    """Returns an operand of arithmetic in the dtype of the result. Numbers, and ints of tensors without dims that meet
+    tensors with dims, wrap to a narrower one."""
+    if not isinstance(operand, Array):
+        return number_in(operand, dtype)
+    is_narrower = not dtype.is_floating_point and torch.promote_types(operand.dtype, dtype) != dtype
+    return converted(low, operand, dtype) if is_narrower else operand
+
+
 def arithmetic(low, out, function, *operands):
     """Computes in the result's type, and wraps to its width."""
     type = ir_type(out.dtype)
     return low.elementwise(
         out,
         lambda *values: narrow(low.builder, function(*values), out.dtype),
-        *[(number_in(x, out.dtype), type) for x in operands],
+        *[(adopted(low, x, out.dtype), type) for x in operands],
     )
 
 
