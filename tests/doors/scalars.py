@@ -9,8 +9,16 @@ from trees import BITS, COMPARISONS, HALVES, NUMBERS, Node, extent_of, met, prom
 
 _COMPARE = {name: getattr(operator, name) for name in COMPARISONS}
 _FUNCTIONS = {
-    "tanh": math.tanh, "sin": math.sin, "cos": math.cos, "erf": math.erf,
+    **{name: getattr(math, name) for name in (
+        "tanh", "sin", "cos", "erf", "erfc", "atan", "asinh", "exp", "expm1", "log", "log2", "log10", "log1p", "tan",
+        "asin", "acos", "sinh", "cosh", "acosh", "atanh",
+    )},
+    "exp2": lambda x: 2.0**x, "rsqrt": lambda x: x**-0.5, "reciprocal": lambda x: 1 / x,
     "sigmoid": lambda x: 1 / (1 + math.exp(-x)) if x > -700 else 0.0,
+    "sinc": lambda x: math.sin(math.pi * x) / (math.pi * x) if x else 1.0,
+    "silu": lambda x: x / (1 + math.exp(-x)), "gelu": lambda x: x * 0.5 * (1 + math.erf(x * 0.5**0.5)),
+    "softplus": lambda x: math.log1p(math.exp(x)), "logsigmoid": lambda x: -math.log1p(math.exp(-x)),
+    "leaky_relu": lambda x: x if x > 0 else x * 0.01,
 }  # fmt: skip
 
 
@@ -78,7 +86,8 @@ def _of_floats(op, a, b):
     if op in ("min", "max"):
         return math.nan if a != a or b != b else {"min": min, "max": max}[op](a, b)
     return {"add": operator.add, "sub": operator.sub, "mul": operator.mul, "div": _divided,
-            "floordiv": _floor_divided}[op](a, b)  # fmt: skip
+            "floordiv": _floor_divided, "fmod": lambda a, b: _remainder(a, b)[0], "hypot": math.hypot,
+            "atan2": math.atan2}[op](a, b)  # fmt: skip
 
 
 def _shifted(op, a, count, dtype):
@@ -145,6 +154,25 @@ class Evaluation:
         x = x if low is None else max(x, low)
         return x if high is None else min(x, high)
 
+    def _table(self, node):
+        capture = self.captures[node.name]
+        return [converted(value, capture.dtype) for value in capture.data]
+
+    def _searchsorted(self, node):
+        x, table, right = map(self.of, node.args)
+        return sum(not (bound > x if right else bound >= x) for bound in table)
+
+    _bucketize = _searchsorted
+
+    def _isin(self, node):
+        x, table, inverted = map(self.of, node.args)
+        if len(table) < 10:  # longer ones are sorted together with x, in the wider dtype
+            x = converted(x, self.captures[node.args[1].name].dtype)
+        return (x in table) != inverted
+
+    def _isfinite(self, node):
+        return math.isfinite(self.of(node.args[0]))
+
     def _isnan(self, node):
         return math.isnan(self.of(node.args[0]))
 
@@ -179,7 +207,8 @@ class Evaluation:
         if op in _FUNCTIONS:
             if math.isfinite(x) or x != x:
                 return _FUNCTIONS[op](x)
-            return {"tanh": math.copysign(1, x), "erf": math.copysign(1, x), "sigmoid": float(x > 0)}.get(op, math.nan)
+            return {"tanh": math.copysign(1, x), "erf": math.copysign(1, x), "erfc": 1 - math.copysign(1, x),
+                    "atan": math.atan(x), "asinh": x, "sigmoid": float(x > 0)}.get(op, math.nan)  # fmt: skip
         if op in ("floor", "ceil", "trunc", "round"):
             function = round if op == "round" else getattr(math, op)
             return math.copysign(float(function(x)), x) if math.isfinite(x) else x
@@ -187,7 +216,8 @@ class Evaluation:
             return 0.0 * x if x != x else (x > 0) - (x < 0)
         if op == "invert":
             return not x if dtype == "bool" else ~x
-        return {"neg": operator.neg, "abs": abs, "sqrt": math.sqrt}[op](x)
+        return {"neg": operator.neg, "abs": abs, "sqrt": math.sqrt, "square": lambda x: x * x,
+                "relu": lambda x: x if x != x else max(x, 0.0)}[op](x)  # fmt: skip
 
 
 def computed(mod, score_at):

@@ -21,13 +21,22 @@ INFIX = {"add": "+", "sub": "-", "mul": "*", "floordiv": "//", "mod": "%", "div"
 COMPARISONS = ("lt", "le", "gt", "ge", "eq", "ne")
 # Of a score, so that each weight is above 0. No score equals one: there JAX gives it half of the gradient, PyTorch all.
 BOUNDS = (-29.9, 29.9)
-FUNCTIONS = ("tanh", "sigmoid", "sin", "cos", "erf")  # bounded, so that an error of the last place stays one
+# Functions of one float, and bounds of it: their values are moderate, so that an error of the last place stays one.
+FUNCTIONS = {
+    **dict.fromkeys(("tanh", "sigmoid", "sin", "cos", "erf", "erfc", "atan", "asinh")),
+    "exp": (-9.0137, 3.0137), "exp2": (-9.0137, 4.0137), "expm1": (-9.0137, 3.0137), "log": (0.1137, 1e6),
+    "log2": (0.1137, 1e6), "log10": (0.1137, 1e6), "log1p": (-0.8863, 1e6), "rsqrt": (0.1137, 1e6),
+    "reciprocal": (0.1137, 1e6), "tan": (-1.2137, 1.2137), "asin": (-0.9137, 0.9137), "acos": (-0.9137, 0.9137),
+    "sinh": (-3.0137, 3.0137), "cosh": (-3.0137, 3.0137), "acosh": (1.0137, 1e6), "atanh": (-0.9137, 0.9137),
+    **dict.fromkeys(("silu", "gelu", "softplus", "logsigmoid", "leaky_relu"), (-9.0137, 9.0137)),
+}  # fmt: skip
+ACTIVATIONS = ("silu", "gelu", "softplus", "logsigmoid", "leaky_relu")  # of torch.nn.functional
 
 
 @dataclasses.dataclass(frozen=True)
 class Node:
-    """An operation; the operands are nodes, numbers of Python, or None for a bound that is left out. A load, a scalar
-    and a position have a name. An inexact float may differ in the last places: no step function takes it."""
+    """An operation; the operands are nodes, numbers of Python, or None for a bound that is left out. A load, a table, a
+    scalar and a position have a name. An inexact float may differ in the last places: no step function takes it."""
 
     op: str
     dtype: str
@@ -167,6 +176,18 @@ class Draw:
         node = Node("load", dtype, tuple(self.place(dim) for dim in capture.dims), capture.name)
         return Node("cast", loaded, (node,)) if dtype in HALVES else node
 
+    def table(self, dtype):
+        """A captured tensor as a whole, whose elements ascend."""
+        count = self.random.choice((1, 2, 3, 5, 8, 20))
+        made = Captured(f"t{len(self.captures)}", dtype, (count,), tuple(sorted(self.elements(dtype, count))))
+        self.captures.append(made)
+        return Node("table", "table", (), made.name)
+
+    def sought(self, depth, dtype):
+        """A tensor of a dtype, to be looked up in a table of that dtype."""
+        node = self.float_tensor(depth) if dtype == "f32" else self.tensor(depth)
+        return node if node.dtype == dtype else Node("cast", dtype, (node,))
+
     def place(self, dim):
         """An index of an axis, inside it. PyTorch takes no others."""
         r, size = self.random, extent_of(dim, self.problem)
@@ -239,10 +260,14 @@ class Draw:
             "add", "add", "sub", "sub", "mul", "mul", "floordiv", "floordiv", "mod", "mod", "fmod", "and", "or", "xor",
             "shl",
             "shr", "min", "max", "clamp", "clamp", "select", "select", "cast", "cast", "neg", "abs", "invert", "sign",
-            "pow", "of_bool", "of_float",
+            "pow", "of_bool", "of_float", "searched",
         ))  # fmt: skip
         if op == "of_bool":
             return self.of_bool(depth)
+        if op == "searched":
+            dtype = r.choice((*INTS, "f32", "f32"))
+            return Node(r.choice(("bucketize", "searchsorted")), "i64",
+                        (self.sought(depth - 1, dtype), self.table(dtype), r.random() < 0.5))  # fmt: skip
         if op == "of_float":
             limit = 100 if r.random() < 0.7 else 32000
             a = self.load("f32") if r.random() < 0.4 else Node("cast", "f32", (self.tensor(depth - 1),))
@@ -348,10 +373,14 @@ class Draw:
         if style < 0.93:
             return Node(r.choice(("logical_and", "logical_or", "logical_xor")), "bool",
                         (self.tensor(depth - 1), self.boolean(depth - 1)))  # fmt: skip
-        if style < 0.96:
+        if style < 0.95:
             a = self.boolean(depth - 1)
             return Node("select", "bool", (self.boolean(depth - 1), a, self.boolean(depth - 1)))
-        return Node(r.choice(("isnan", "isinf")), "bool", (self.float_tensor(depth - 1),))
+        if style < 0.98:
+            dtype = r.choice((*INTS, "f32"))
+            a = self.float_tensor(depth - 1) if dtype == "f32" else self.tensor(depth - 1)
+            return Node("isin", "bool", (a, self.table(dtype), r.random() < 0.3))
+        return Node(r.choice(("isnan", "isinf", "isfinite")), "bool", (self.float_tensor(depth - 1),))
 
     # Floats
 
@@ -382,7 +411,7 @@ class Draw:
             b = 3 if isinstance(b, int) else b
             return self.binary("div", self.tensor(depth - 1), b)
         if style < 0.78:
-            return Node(r.choice(("floor", "ceil", "trunc", "round", "neg", "abs", "sign")), "f32", (a,))
+            return Node(r.choice(("floor", "ceil", "trunc", "round", "neg", "abs", "sign", "relu", "square")), "f32", (a,))
         if style < 0.84:
             return Node("select", "f32", (self.boolean(depth - 1), a, self.float_tensor(depth - 1)))
         if style < 0.9:
@@ -392,7 +421,7 @@ class Draw:
             return Node("clamp", "f32", (a, low, low + 17.7))
         if style < 0.975:
             return Node("sqrt", "f32", (Node("abs", "f32", (a,)),))
-        return self.binary(r.choice(("floordiv", "mod")), a, r.choice((2.5, 0.75, 3, -1.5, 7)))
+        return self.binary(r.choice(("floordiv", "mod", "fmod")), a, r.choice((2.5, 0.75, 3, -1.5, 7)))
 
     def float_tensor(self, depth):
         node = self.exact(depth)
@@ -402,13 +431,36 @@ class Draw:
     def smooth(self, depth):
         """A float of a moderate size, within some last places."""
         r = self.random
-        inner = Node(r.choice(FUNCTIONS), "f32", (self.float_tensor(depth - 1),), is_exact=False)
+        style = r.random()
+        if style < 0.8:
+            inner = self.function(self.float_tensor(depth - 1))
+        elif style < 0.85:  # PyTorch's derivative loses its digits near 0
+            inner = Node("sinc", "f32", (self.load("f32"),), is_exact=False)
+        else:
+            inner = self.of_two(depth)
         style = r.random()
         if depth <= 0 or style < 0.5:
             return inner
         if style < 0.8:
             return self.binary(r.choice(("add", "sub", "mul")), inner, self.smooth(depth - 1))
         return Node("select", "f32", (self.boolean(depth - 1), inner, self.smooth(depth - 1)), is_exact=False)
+
+    def function(self, x):
+        """A function of a float that is moderate."""
+        op, bounds = self.random.choice(tuple(FUNCTIONS.items()))
+        x = Node("clamp", "f32", (x, *bounds), is_exact=x.is_exact) if bounds else x
+        return Node(op, "f32", (x,), is_exact=False)
+
+    def of_two(self, depth):
+        """A function of two floats, not both 0. The sign of a zero that is computed is not looked at."""
+        r, a, b = self.random, self.float_tensor(depth - 1), self.float_tensor(depth - 1)
+        if r.random() < 0.5:
+            a, b = (Node("clamp", "f32", (x, -9.0137, 9.0137)) for x in (a, b))
+            return Node("hypot", "f32", (a, self.binary("add", Node("abs", "f32", (b,)), 0.25)), is_exact=False)
+        if r.random() < 0.5:
+            return Node("atan2", "f32", (a, self.binary("add", Node("abs", "f32", (b,)), 0.25)), is_exact=False)
+        a, b = self.load("f32"), Node("cast", "f32", (self.tensor(depth - 1),))
+        return Node("atan2", "f32", (a, self.binary("add", b, 0.5)), is_exact=False)
 
     def score(self, depth):
         r = self.random
@@ -448,7 +500,7 @@ class Draw:
             return Node(r.choice(("min", "max")), "f32", (self.float_tensor(depth), score))
         if style < 0.8:
             return self.binary("mul", self.float_tensor(depth - 1), self.binary("add", score, self.real()))
-        return Node(r.choice(FUNCTIONS), "f32", (self.binary("mul", score, self.load("f32")),), is_exact=False)
+        return self.function(self.binary("mul", score, self.load("f32")))
 
 
 def drawn(seed, kinds=INTS):
@@ -468,7 +520,7 @@ class Torch:
     """Prints expressions of torch."""
 
     module = "torch"
-    named = {"select": "where", "min": "minimum", "max": "maximum"}
+    named = {"select": "where", "min": "minimum", "max": "maximum"} | {x: f"nn.functional.{x}" for x in ACTIVATIONS}
 
     def __init__(self, mod):
         self.mod = mod
@@ -480,7 +532,7 @@ class Torch:
 
     def node(self, node):
         args, op = node.args, node.op
-        if op in ("position", "scalar"):
+        if op in ("position", "scalar", "table"):
             return node.name
         if op == "score":
             return "s"
@@ -503,7 +555,16 @@ class Torch:
         if op == "clamp":
             bounds = [f"{name}={self.of(x)}" for name, x in zip(("min", "max"), args[1:]) if x is not None]
             return f"torch.clamp({', '.join([self.of(args[0]), *bounds])})"
+        if op in ("bucketize", "searchsorted", "isin"):
+            return self.lookup(op, *map(self.of, args[:2]), args[2])
         return f"torch.{self.named.get(op, op)}({', '.join(map(self.of, args))})"
+
+    @staticmethod
+    def lookup(op, x, table, flag):
+        if op == "isin":
+            return f"torch.isin({x}, {table}, invert={flag})"
+        operands = f"{table}, {x}" if op == "searchsorted" else f"{x}, {table}"
+        return f"torch.{op}({operands}, right={flag})"
 
 
 class Eager(Torch):
@@ -522,7 +583,11 @@ class Jax(Torch):
     are float32, also where JAX has float64."""
 
     module = "jnp"
-    named = {"select": "where", "min": "minimum", "max": "maximum", "sigmoid": "jax.nn.sigmoid", "erf": "jax.lax.erf"}
+    named = {
+        "select": "where", "min": "minimum", "max": "maximum", "logsigmoid": "jax.nn.log_sigmoid",
+        **{name: f"jax.nn.{name}" for name in ("sigmoid", "relu", "silu", "gelu", "softplus", "leaky_relu")},
+        **{name: f"jax.lax.{name}" for name in ("erf", "erfc", "rsqrt")},
+    }  # fmt: skip
 
     def node(self, node):
         if node.op == "position" and self.mod.is_wide:
@@ -548,8 +613,21 @@ class Jax(Torch):
             return f"{self.of(args[0])}.astype(jnp.{TORCH[node.dtype] if node.dtype != 'bool' else 'bool_'})"
         if op == "clamp":
             return f"jnp.clip({', '.join(map(self.of, args))})"
+        if op in ("bucketize", "searchsorted", "isin"):
+            return self.lookup(op, *map(self.of, args[:2]), args[2])
+        if op == "gelu":
+            return f"jax.nn.gelu({self.of(args[0])}, approximate=False)"
         name = self.named.get(op, op)
         return f"{name if '.' in name else 'jnp.' + name}({', '.join(map(self.of, args))})"
+
+
+    @staticmethod
+    def lookup(op, x, table, flag):
+        if op == "isin":
+            return f"jnp.isin({x}, {table}, invert={flag})"
+        if op == "bucketize":
+            return f"jnp.digitize({x}, {table}, right={not flag})"
+        return f"jnp.searchsorted({table}, {x}, side={'right' if flag else 'left'!r})"
 
 
 def functions_of(mod, printer):
