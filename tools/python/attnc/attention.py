@@ -63,8 +63,8 @@ def attention(
     kernel is compiled when operands of a new kind first arrive. `options` have the names of attnc_prepare_options in C:
     `tile` is a text, in the spelling of tune(). With `check=True`, a launch first checks the values of lists, lengths,
     pages, scales and captured indices, and waits for the GPU; the CPU checks all but the indices always. On the CPU the fp64
-    reference computes, slowly; CpuWarning says so once. This function has no gradients, and refuses tensors that require
-    one unless torch's gradients are off; attnc.torch has them.
+    reference computes, slowly; CpuWarning says so once, and options that no kernel takes are refused. This function has
+    no gradients, and refuses tensors that require one unless torch's gradients are off; attnc.torch has them.
 
     Raises ModError, RunError and ArgumentError.
     """
