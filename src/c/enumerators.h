@@ -10,13 +10,13 @@
 
 namespace attnc::c {
 
-attnc_dtype toC(DType dtype);
-attnc_family toC(Family family);
-attnc_kernel_kind toC(KernelKind kind);
-attnc_query_offsets toC(QueryOffsets offsets);
-attnc_kv_loop toC(KvLoop loop);
-attnc_log_level toC(LogLevel level);
-attnc_capture_kind toC(CaptureInfo::Kind kind);
+constexpr attnc_dtype toC(DType dtype) { return int(dtype) + 1; } // 0: the default
+constexpr attnc_family toC(Family family) { return int(family); }
+constexpr attnc_kernel_kind toC(KernelKind kind) { return int(kind); }
+constexpr attnc_query_offsets toC(QueryOffsets offsets) { return int(offsets) + 1; } // 0: the default
+constexpr attnc_kv_loop toC(KvLoop loop) { return int(loop); }
+constexpr attnc_log_level toC(LogLevel level) { return int(level); }
+constexpr attnc_capture_kind toC(CaptureInfo::Kind kind) { return int(kind); }
 attnc_problem toC(const ProblemShape& problem);
 attnc_block_mask_shape toC(const BlockMaskShape& shape);
 

@@ -14,6 +14,7 @@ import unittest
 
 import needs
 import attnc._spec as spec
+from attnc._library import library
 
 INCLUDE = needs.ROOT / "include"
 COMPILER = sys.argv.pop(1)
@@ -33,6 +34,16 @@ def layout(made):
         field = getattr(made, name)
         yield f"offsetof(T, {name})", field.offset
         yield f"sizeof(((T*)0)->{name})", field.size
+
+
+def in_c(name):
+    """Returns the name in C of an enumerator in C++: V_IN_K of VInK."""
+    return re.sub(r"(?<!^)(?=[A-Z])", "_", name).upper() if re.search("[a-z]", name) else name
+
+
+def numbers(prefix):
+    """Returns the enumerators of C that begin with this, by the rest of their names."""
+    return {name.removeprefix(f"{prefix}_"): value for name, value in vars(spec).items() if name.startswith(f"{prefix}_")}
 
 
 class Spec(unittest.TestCase):
@@ -55,6 +66,28 @@ class Spec(unittest.TestCase):
         self.assertEqual(set(spec.FUNCTIONS), set(re.findall(r"^ATTNC_API .*?(attnc_\w+)\(", HEADERS, re.M)))
         enumerators = set(re.findall(r"\bATTNC_(\w+) = -?\d", HEADERS))
         self.assertEqual({name for name, value in vars(spec).items() if isinstance(value, int)}, enumerators)
+
+    def test_enumerators_have_the_names_and_the_order_of_cpp(self):
+        headers = "".join(path.read_text() for path in sorted((INCLUDE / "attnc").glob("*.h")))
+        for prefix, kind in {
+            "DTYPE": "DType", "FAMILY": "Family", "KERNEL": "KernelKind", "OFFSETS": "QueryOffsets", "KV_LOOP": "KvLoop",
+            "LOG": "LogLevel", "CAPTURE": "Kind",
+        }.items():  # fmt: skip
+            body = re.search(rf"enum class {kind}\b[^{{]*\{{(.*?)\n *\}};", headers, re.S).group(1)
+            names = map(in_c, re.findall(r"\w+", re.sub("//.*", "", body)))
+            of_c = numbers(prefix)
+            listed = ["DEFAULT", *names] if "DEFAULT" in of_c else [*names]
+            with self.subTest(kind=kind):
+                self.assertEqual(of_c, {name: number for number, name in enumerate(listed)})
+        for name in ("dtype", "family"):
+            for of_c, number in numbers(name.upper()).items():
+                text = getattr(library(), f"attnc_{name}_name")(number)
+                self.assertEqual(text, None if of_c == "DEFAULT" else of_c.lower().encode())
+
+    def test_features_of_options_have_their_places_in_features_def(self):
+        rows = re.findall(r"^ATTNC_FEATURE\((\w+), (\w+),", (INCLUDE / "attnc/features.def").read_text(), re.M)
+        bits = {in_c(name): 1 << i for i, (name, option) in enumerate(rows) if option == "features"}
+        self.assertEqual(numbers("FEATURE"), bits)
 
 
 if __name__ == "__main__":
