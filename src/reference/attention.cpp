@@ -18,6 +18,9 @@
 namespace attnc::reference {
 namespace {
 
+/// The features that the reference takes. Caches are gathered before (reference/cache.h).
+constexpr Features kTakes = {Feature::Lengths,   Feature::Offsets, Feature::Ragged, Feature::Fp8Kv,    Feature::Fp8Q,
+                             Feature::BlockMask, Feature::BoxMask, Feature::F32,    Feature::RowScales};
 constexpr double kMinusInfinity = -std::numeric_limits<double>::infinity();
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 

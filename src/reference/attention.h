@@ -33,11 +33,6 @@ struct AttentionResult {
   std::vector<double> rowSum; ///< [B, H, Q_LEN], sum of exp(score - rowMax); 0 without live columns
 };
 
-/// The features that the reference takes. Caches are gathered before (reference/cache.h).
-inline constexpr Features kTakes = {Feature::Lengths, Feature::Offsets, Feature::Ragged,
-                                    Feature::Fp8Kv,   Feature::Fp8Q,    Feature::BlockMask,
-                                    Feature::BoxMask, Feature::F32,     Feature::RowScales};
-
 /// Checks shapes and captures (Blame::Environment naming the tensor), then computes. Operands are in host memory, with
 /// any strides and each with its own dtype: F32, F16, BF16 or E4M3. Operands::captures is not read. `module`: with the
 /// outputs for the sequences of the operands (passes/sequences.h). Deterministic: the result does not depend on the
