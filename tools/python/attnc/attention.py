@@ -68,6 +68,7 @@ def attention(
 
     Raises ModError, RunError and ArgumentError.
     """
+    arguments = locals()  # by name
     if unknown := options.keys() - OPTIONS.keys():
         raise TypeError(f"attention() got an unexpected keyword argument {min(unknown)!r}")
     q, k, v = without_gradient(q, "q"), without_gradient(k, "k"), without_gradient(v, "v")
@@ -77,10 +78,7 @@ def attention(
             "block_mask of a ragged batch is given without max_q_len or max_kv_len",
             "give both, which block_mask was made for and which no sequence exceeds",
         )
-    sequences = Sequences(
-        q_scales, k_scales, v_scales, kv_lengths, q_offsets, page_table, new_k, new_v, cu_seqlens_q, cu_seqlens_kv,
-        max_q_len, max_kv_len,
-    )  # fmt: skip
+    sequences = Sequences(**{name: arguments[name] for name in Sequences._fields})
     members = members_of(options)
     given = Given(Launch({}, scale, block_mask, sequences, None, mod, out), q, k, v, captures, return_lse, stream)
     structs = byref(given.operands), byref(given.outputs)

@@ -1,36 +1,26 @@
 """What every door of Python hands on: how an attention is launched."""
 
+import collections
 import dataclasses
 import numbers
 import typing
-from ctypes import byref, c_size_t
+from ctypes import POINTER, byref, c_size_t
 
 from . import _spec as c
 from ._library import Handle, check, compiler, library
 
+# The optional tensors of c.Operands.
+OPTIONAL = [name for name, kind in c.Operands._fields_ if kind is POINTER(c.Tensor) and name not in ("q", "k", "v")]
+Sequences = collections.namedtuple(
+    "Sequences", [*OPTIONAL, "max_q_len", "max_kv_len"], defaults=[None] * len(OPTIONAL) + [0, 0]
+)  # fmt: skip
+Sequences.__doc__ = """Where rows of q, k and v belong, by the names of c.Operands. Tensors are on the device of q, and i32.
 
-class Sequences(typing.NamedTuple):
-    """Where rows of q, k and v belong, by the names of c.Operands. Tensors are on the device of q, and i32.
-
-    Either `kv_lengths` [B] of a cache, where queries stand at the last keys unless `q_offsets` [B] say otherwise; or
-    `cu_seqlens_q` and `cu_seqlens_kv` [B + 1], the cumulative lengths of a ragged batch, with the longest lengths (0:
-    unknown). With `page_table` [B, N], which needs kv_lengths, k and v are pools [pages, HKV, page_size, D]; a ragged
-    batch then has no cu_seqlens_kv. `new_k` and `new_v` are written into k and v. The scales of q, k and v, if these are
-    float8_e4m3fn, are f32: [H] or [B, H], [B, H, blocks], or [B, H, rows]; for k and v with HKV heads."""
-
-    q_scales: typing.Any = None
-    k_scales: typing.Any = None
-    v_scales: typing.Any = None
-    kv_lengths: typing.Any = None
-    q_offsets: typing.Any = None
-    page_table: typing.Any = None
-    new_k: typing.Any = None
-    new_v: typing.Any = None
-    cu_seqlens_q: typing.Any = None
-    cu_seqlens_kv: typing.Any = None
-    max_q_len: int = 0
-    max_kv_len: int = 0
-
+Either `kv_lengths` [B] of a cache, where queries stand at the last keys unless `q_offsets` [B] say otherwise; or
+`cu_seqlens_q` and `cu_seqlens_kv` [B + 1], the cumulative lengths of a ragged batch, with the longest lengths (0:
+unknown). With `page_table` [B, N], which needs kv_lengths, k and v are pools [pages, HKV, page_size, D]; a ragged
+batch then has no cu_seqlens_kv. `new_k` and `new_v` are written into k and v. The scales of q, k and v, if these are
+float8_e4m3fn, are f32: [H] or [B, H], [B, H, blocks], or [B, H, rows]; for k and v with HKV heads."""
 
 ALIGNED = Sequences()  # query i stands at key i
 # What callers may ask of kernels, by name: the type of the value, or all values.
