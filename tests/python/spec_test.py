@@ -11,10 +11,12 @@ import subprocess
 import sys
 import tempfile
 import unittest
+import unittest.mock
 
 import needs
 import attnc._spec as spec
 from attnc._library import library
+from attnc.launch import members_of
 
 INCLUDE = needs.ROOT / "include"
 COMPILER = sys.argv.pop(1)
@@ -88,6 +90,13 @@ class Spec(unittest.TestCase):
         rows = re.findall(r"^ATTNC_FEATURE\((\w+), (\w+),", (INCLUDE / "attnc/features.def").read_text(), re.M)
         bits = {in_c(name): 1 << i for i, (name, option) in enumerate(rows) if option == "features"}
         self.assertEqual(numbers("FEATURE"), bits)
+
+    def test_numbers_are_below_the_limits_of_choices_def(self):
+        with unittest.mock.patch.dict(spec.LIMITS, low_rank_error=4):
+            self.assertEqual(members_of({"low_rank_error": 3.5}), (("low_rank_error", 3.5),))
+            for refused in 4, -1, "1":
+                with self.assertRaisesRegex(TypeError, r"low_rank_error is .*\[0, 4\)"):
+                    members_of({"low_rank_error": refused})
 
 
 if __name__ == "__main__":

@@ -32,10 +32,10 @@ class Sized(Structure):
 '''
 
 
-def members_of_choices():
-    """Returns the members of the structs that include choices.def."""
-    text = (HEADERS.parent / "choices.def").read_text()
-    return "".join(f"{kind} {name};\n" for kind, name in re.findall(r"^ATTNC_CHOICE\(\w+, \w+, (\w+), (\w+),", text, re.M))
+# The rows of choices.def: type in C, name, limit.
+CHOICES = re.findall(
+    r"^ATTNC_CHOICE\(\w+, \w+, (\w+), (\w+), (\w+),", (HEADERS.parent / "choices.def").read_text(), re.M
+)
 
 
 def read_headers():
@@ -50,7 +50,7 @@ def read_headers():
         for name in re.findall(r'#include "attnc/c/(\w+\.h)"', text):
             add(HEADERS / name)
         text = re.sub(r"//[^\n]*", "", text)
-        text = text.replace('#include "attnc/choices.def"\n', members_of_choices())
+        text = text.replace('#include "attnc/choices.def"\n', "".join(f"{kind} {name};\n" for kind, name, _ in CHOICES))
         texts.append(re.sub(r"^#.*(?:\\\n.*)*$", "", text, flags=re.M))
 
     for path in sorted(HEADERS.glob("*.h")):
@@ -116,7 +116,8 @@ class Spec:
                 lines += ["", "", "class Options(typing.TypedDict, total=False):"]
                 lines += ['    """What callers in Python may ask of kernels, by the names of PrepareOptions."""', ""]
                 lines += [f"    {field}: {kind}" for field, kind in self.options_of(fields)]
-        lines += ["", "", "# name: (result, arguments)", "FUNCTIONS = {"]
+        lines += ["", "", "# Options are below these.", f"LIMITS = {dict((name, int(limit)) for _, name, limit in CHOICES)}"]
+        lines += ["", "# name: (result, arguments)", "FUNCTIONS = {"]
         for result, name, arguments in re.findall(r"ATTNC_API ([\w *]+?)(\w+)\(([^)]*)\);", self.text):
             listed = [] if arguments.strip() == "void" else arguments.split(",")
             kinds = [self.type_of(re.fullmatch(r"(.*?)(\w+)", " ".join(one.split())).group(1)) for one in listed]

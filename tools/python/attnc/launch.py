@@ -37,8 +37,8 @@ def members_of(options):
             continue
         if kind is str and not isinstance(value or "", str):
             raise TypeError(f"{name} is {value!r}; it must be a text, in the spelling of `attnc tune`")
-        if kind is float and not (isinstance(value, numbers.Real) and 0 <= value < 1):
-            raise TypeError(f"{name} is {value!r}; it must be a number in [0, 1), such as 1e-4")
+        if kind is float and not (isinstance(value, numbers.Real) and 0 <= value < c.LIMITS[name]):
+            raise TypeError(f"{name} is {value!r}; it must be a number in [0, {c.LIMITS[name]})")
         if value and type(kind) is tuple:
             if value not in kind:
                 raise TypeError(f"{name} is {value!r}; it must be one of {', '.join(map(repr, kind))}")
