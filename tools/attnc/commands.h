@@ -23,30 +23,9 @@ int runApp(int argc, char** argv);
 /// Returns all commands and their options as JSON, for `attnc --help-json`.
 std::string helpJson(CLI::App& app);
 
-/// Adds `attnc completion`, which describes all other subcommands to a shell. Call it last.
-void addCompletion(CLI::App& app, int& exitCode);
-
-/// Adds `attnc help`, which knows the commands that were added before.
-void addHelp(CLI::App& app, int& exitCode);
-
 /// Each adds a subcommand: `attnc check`, `attnc emit` and so on. `exitCode` must outlive `app`; it receives the
 /// subcommand's exit code.
-void addCheck(CLI::App& app, int& exitCode);
-void addMask(CLI::App& app, int& exitCode);
-void addProbe(CLI::App& app, int& exitCode);
-void addEmit(CLI::App& app, int& exitCode);
-void addExplain(CLI::App& app, int& exitCode);
-void addShard(CLI::App& app, int& exitCode);
-void addServe(CLI::App& app, int& exitCode);
-void addRun(CLI::App& app, int& exitCode);
-void addQuantise(CLI::App& app, int& exitCode);
-void addBench(CLI::App& app, int& exitCode);
-void addTune(CLI::App& app, int& exitCode);
-void addCache(CLI::App& app, int& exitCode);
-void addPack(CLI::App& app, int& exitCode);
-void addNew(CLI::App& app, int& exitCode);
-void addGallery(CLI::App& app, int& exitCode);
-void addDoctor(CLI::App& app, int& exitCode);
-void addVersion(CLI::App& app, int& exitCode);
+#define ATTNC_COMMAND(name, heading) void add##name(CLI::App& app, int& exitCode);
+#include "commands.def"
 
 } // namespace attnc::cli

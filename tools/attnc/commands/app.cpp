@@ -88,25 +88,10 @@ int runApp(int argc, char** argv) {
   app.set_version_flag("-V,--version", versionText, "Print the versions of attnc, NVRTC and LLVM, and exit");
   app.add_flag_callback("--help-json", [&app] { throw CLI::CallForVersion(helpJson(app), 0); })->group("");
   app.require_subcommand(1);
-  addCheck(app, exitCode);
-  addMask(app, exitCode);
-  addProbe(app, exitCode);
-  addEmit(app, exitCode);
-  addExplain(app, exitCode);
-  addShard(app, exitCode);
-  addServe(app, exitCode);
-  addRun(app, exitCode);
-  addQuantise(app, exitCode);
-  addBench(app, exitCode);
-  addTune(app, exitCode);
-  addCache(app, exitCode);
-  addPack(app, exitCode);
-  addNew(app, exitCode);
-  addGallery(app, exitCode);
-  addDoctor(app, exitCode);
-  addVersion(app, exitCode);
-  addHelp(app, exitCode);
-  addCompletion(app, exitCode);
+#define ATTNC_COMMAND(name, heading)                                                                                   \
+  add##name(app, exitCode);                                                                                            \
+  app.get_subcommands([](CLI::App*) { return true; }).back()->group(heading);
+#include "commands.def"
   finishCommands(app);
   if (argc < 2) return printHelp(app.help());
   try {

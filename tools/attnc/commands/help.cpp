@@ -47,16 +47,6 @@ const std::vector<std::pair<std::string, Names>>& headings() {
   return all;
 }
 
-/// The groups of commands in the list of all.
-const std::vector<std::pair<std::string, Names>>& commandGroups() {
-  static const std::vector<std::pair<std::string, Names>> all = {
-      {"Look at a mod", {"check", "mask", "probe", "emit", "explain", "shard", "serve"}},
-      {"Compute", {"run", "quantise", "bench", "tune"}},
-      {"Keep kernels", {"cache", "pack"}},
-      {"Start and find help", {"new", "gallery", "doctor", "help", "version", "completion"}}};
-  return all;
-}
-
 bool contains(const Names& names, const std::string& name) {
   return std::find(names.begin(), names.end(), name) != names.end();
 }
@@ -218,11 +208,7 @@ void finishCommands(CLI::App& app) {
       ->transform(oneOf({{"auto", {}}, {"always", {}}, {"never", {}}}));
   for (CLI::Option* option : app.get_options())
     if (!option->get_positional() && !option->get_group().empty()) option->group(headingOf(*option));
-  for (CLI::App* command : app.get_subcommands([](CLI::App*) { return true; })) {
-    for (const auto& [title, names] : commandGroups())
-      if (contains(names, command->get_name()) && !app.get_parent()) command->group(title);
-    finishCommands(*command);
-  }
+  for (CLI::App* command : app.get_subcommands([](CLI::App*) { return true; })) finishCommands(*command);
 }
 
 void addHelp(CLI::App& app, int& exitCode) {

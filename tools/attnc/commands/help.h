@@ -12,8 +12,7 @@ namespace attnc::cli {
 /// go on in a next line.
 std::string helpText(const CLI::App* command, const std::string& name, CLI::AppFormatMode mode);
 
-/// Gives every command --color, and puts commands and options under headings, by their names. Call it when all are
-/// added.
+/// Gives every command --color, and puts options under headings, by their names. Call it when all are added.
 void finishCommands(CLI::App& app);
 
 } // namespace attnc::cli
