@@ -24,7 +24,7 @@ namespace {
 using ir::Op;
 
 /// What ops.cuh says of an operation, in units of the last place of the fp32 result.
-struct Claim {
+struct ClaimedError {
   Op op;
   double ulps;
   bool flushes = false;      ///< results below 2^-126 may be 0
@@ -32,7 +32,7 @@ struct Claim {
 };
 
 constexpr double kRounded = 0.5000001; // correctly rounded: half a unit, and the rounding of the fp64 result
-const Claim kClaims[] = {
+const ClaimedError kClaims[] = {
     {Op::Neg, 0},
     {Op::Abs, 0},
     {Op::Add, kRounded},
@@ -272,7 +272,7 @@ GPU_TEST_CASE("every f32 operation keeps the error that ops.cuh states, over all
 TEST_CASE("the table of stated errors names every f32 operation", "[gpu]") {
   for (Op op : operations()) {
     INFO(ir::info(op).text);
-    CHECK((op == Op::TanhApprox ||
-           std::any_of(std::begin(kClaims), std::end(kClaims), [&](const Claim& claim) { return claim.op == op; })));
+    CHECK((op == Op::TanhApprox || std::any_of(std::begin(kClaims), std::end(kClaims),
+                                               [&](const ClaimedError& claim) { return claim.op == op; })));
   }
 }

@@ -31,7 +31,13 @@ Expected<Mod> propertyOf(const Mod& mod, const ModOptions& options, const char* 
     const size_t equals = define.find('=');
     parse.defines[define.substr(0, equals)] = define.substr(equals + 1);
   }
-  return Mod::parse(options.path.empty() ? "" : mod.text(), parse);
+  auto property = Mod::parse(options.path.empty() ? "" : mod.text(), parse);
+  if (property) return property;
+  Error error = property.error(); // the front end knows expressions as those of --mod
+  constexpr std::string_view kMods = "<--mod>";
+  for (size_t at = 0; (at = error.message.find(kMods, at)) != std::string::npos; at += kMods.size())
+    error.message.replace(at, kMods.size(), fmt::format("<{}>", option));
+  return error;
 }
 
 /// Reads assumptions between semicolons: expressions, or "NAME does not decrease".

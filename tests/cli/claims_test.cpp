@@ -1,0 +1,44 @@
+// Claims of `attnc check`: answers, exit codes, JSON and errors.
+#include "command.h"
+
+#include <catch2/catch.hpp>
+#include <nlohmann/json.hpp>
+
+using namespace attnc;
+using namespace attnc::test;
+using Catch::Contains;
+
+namespace {
+
+const std::string kCausal = "check " ATTNC_SOURCE_DIR "/dsl/mods/causal.py ";
+
+} // namespace
+
+TEST_CASE("check tells a refuted claim with its example, and exits with 1") {
+  const auto refuted = attnc::test::attnc(kCausal + "--prove 'kv_idx < q_idx'");
+  CHECK(refuted.exitCode == 1);
+  CHECK_THAT(refuted.out, Contains("refuted     kv_idx < q_idx, by examples") && Contains("\n            X\n"));
+  const auto json = nlohmann::json::parse(attnc::test::attnc(kCausal + "--never 'kv_idx == q_idx' --json").out);
+  CHECK(json["claims"][0]["answer"] == "refuted");
+  CHECK(json["claims"][0]["example"]["extents"]["Q_LEN"] == 1);
+}
+
+TEST_CASE("check proves claims by intervals without a solver, and exits with 3 if one is undecided") {
+  const auto proved =
+      attnc::test::attnc(kCausal + "--every-row-lives --same-as " ATTNC_SOURCE_DIR "/dsl/mods/causal.py");
+  CHECK(proved.exitCode == 0);
+  CHECK_THAT(proved.out, Contains("proved      every row lives, by intervals"));
+  const auto undecided = shell("ATTNC_Z3=/nowhere $ATTNC check --expr 'q_idx // 7 == kv_idx // 7' "
+                               "--prove 'abs(q_idx - kv_idx) < 7'");
+  CHECK(undecided.exitCode == 3);
+  CHECK_THAT(undecided.out, Contains("undecided") && Contains("Z3 is not found") && Contains("libz3-4"));
+}
+
+TEST_CASE("check refuses claims and assumptions that are none") {
+  CHECK_THAT(attnc::test::attnc(kCausal + "--prove 'score > 1'").err, Contains("`score` is not defined"));
+  CHECK_THAT(attnc::test::attnc(kCausal + "--prove '' ").err, Contains("error"));
+  const auto unknown = attnc::test::attnc(kCausal + "--every-row-lives --assume 'doc does not decrease'");
+  CHECK(unknown.exitCode == 2);
+  CHECK_THAT(unknown.err, Contains("the mod captures no tensor `doc`"));
+  CHECK_THAT(attnc::test::attnc(kCausal + "--same-as /nowhere.py").err, Contains("cannot read '/nowhere.py'"));
+}
