@@ -253,13 +253,6 @@ def flex_attention(
     of another device, and NotImplementedError for a NestedTensor, a DTensor, operands without four dims, and head dims
     that "fp8" does not take.
     """
-    if not query.dtype == key.dtype == value.dtype:
-        query, key, value = autocast(query, key, value)
-        found = flex_attention(
-            *alike(query, key, value), score_mod, block_mask, scale, enable_gqa, return_lse, kernel_options,
-            return_aux=return_aux,
-        )  # fmt: skip
-        return (found[0].to(query.dtype), *found[1:]) if isinstance(found, tuple) else found.to(query.dtype)
     is_traced_here = torch.compiler.is_dynamo_compiling()
     wants_lse, wants_max = return_lse or return_aux is not None, return_aux is not None and return_aux.max_scores
     look = None
@@ -271,10 +264,17 @@ def flex_attention(
         if found is not None and is_current(query):
             repeat, captured = found
             launch = repeat.launch
-            if block_mask is not None or scale is not None:
+            if scale is not None or block_mask is not None and repeat.call.workspace_bytes:  # which may hold its lists
                 launch = Launch(launch.numbers, launch.scale if scale is None else float(scale), block_mask)
             out, lse, row_max = attend_by(repeat.call, launch, query, key, value, captured, wants_lse)
             return _returned(out, lse, row_max, return_lse, return_aux)
+    if not query.dtype == key.dtype == value.dtype:
+        query, key, value = autocast(query, key, value)
+        found = flex_attention(
+            *alike(query, key, value), score_mod, block_mask, scale, enable_gqa, return_lse, kernel_options,
+            return_aux=return_aux,
+        )  # fmt: skip
+        return (found[0].to(query.dtype), *found[1:]) if isinstance(found, tuple) else found.to(query.dtype)
     is_recorded_here = not is_traced_here and is_recorded(query, key, value)
     if is_traced_here or is_recorded_here or query.is_nested:
         _check_classes(query, key, value)

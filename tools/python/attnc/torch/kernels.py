@@ -125,7 +125,7 @@ class Call:
         out, sequences = launch.out, launch.sequences
         self.mod, self.lock = mod_of(launch.mod), threading.Lock()
         self.handle, self.names, self.gradients = self.mod._handle.address, tuple(tensors), launch.gradients
-        self.is_on_gpu, self.needs_rows = q.is_cuda, False
+        self.is_on_gpu, self.needs_rows, self.workspace_bytes = q.is_cuda, False, 0
         batch, heads, q_len, width = q.shape
         self.scale, self.is_like_q, self.wants_max, self.numbers = 1.0, v.shape[-1] == width, launch.wants_max, ()
         self.rows = (batch, heads, q_len), (heads * q_len, q_len, 1)  # shape and strides
