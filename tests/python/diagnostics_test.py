@@ -27,7 +27,7 @@ import numpy as np  # noqa: E402
 from attnc import _diagnostics  # noqa: E402
 from attnc.errors import UntranslatableError  # noqa: E402
 
-HEAD = "import math\nimport numpy as np\nTABLE = [0.5, 1.0]\nBY_HEAD = {0: 0.5, 1: 1.0}\n"
+HEAD = "import math\nimport numpy as np\nTABLE = [0.5, 1.0]\nBY_HEAD = {0: 0.5, 1: 1.0}; NUMBERS = np.arange(16.0)\n"
 SCORE, MASK = "def score_mod(score, b, h, q, k):\n", "def mask_mod(b, h, q, k):\n"
 # By id: mods that both the front end and a tracer refuse. The front end decides at once what it says of them.
 ALIKE = (
@@ -69,6 +69,32 @@ ONLY_TRACED = (
      {"torch": "`torch.tensor([...])[h]`", "jnp": "`jnp.array([...])[h]`"}),
     ("unknown-member", SCORE + "    return score + np.log(k)\n", "np.log", "`numpy` has no `log` that attnc knows",
      "did you mean `{T}.log`?"),
+    ("unknown-member", SCORE + "    return score + np.take(NUMBERS, h)\n", "np.take",
+     "`numpy` has no `take` that attnc knows", "did you mean `{T}.take`?"),
+    ("expected-number", SCORE + "    far = k.item()\n    return score + far\n", "k.item()",
+     "`.item()` needs a number, not an int that the GPU computes", "did you mean `k`?"),
+    ("expected-number", SCORE + "    return score + math.sqrt((q - k).item())\n", "(q - k).item()",
+     "`.item()` needs a number, not an int that the GPU computes", "did you mean `(q - k)`?"),
+    ("expected-number", SCORE + "    return score + score.tolist()\n", "score.tolist()",
+     "`.tolist()` needs a number, not a float that the GPU computes", "did you mean `score`?"),
+    ("expected-number", MASK + "    return bool(q >= k)\n", "bool(q >= k)",
+     "`bool` needs a number, not a bool that the GPU computes", "did you mean `q >= k`?"),
+    ("expected-number", SCORE + "    return score + int(q - k)\n", "int(q - k)",
+     "`int` needs a number, not an int that the GPU computes",
+     {"torch": "`(q - k).long()`", "jnp": "`jnp.int32(q - k)`"}),
+    ("expected-number", SCORE + "    return score + NUMBERS.take(h)\n", "NUMBERS.take(h)",
+     "`NUMBERS.take(h)` needs a number", "for all scores at once: instead of Python and NumPy use `{T}.where`"),
+    ("traced-list-index", MASK + "    return NUMBERS[q] < 1\n", "NUMBERS[q]",
+     "an array of NumPy is known only to the compiler", {"torch": "`torch.tensor(NUMBERS)[q]`", "jnp": "`jnp.array(NUMBERS)[q]`"}),
+    ("traced-list-index", SCORE + "    return score + np.ones((2, 16))[h][q]\n", "np.ones((2, 16))[h]",
+     "an array of NumPy is known only to the compiler",
+     {"torch": "`torch.tensor(np.ones((2, 16)))[h]`", "jnp": "`jnp.array(np.ones((2, 16)))[h]`"}),
+    ("traced-condition", MASK + "    return q in (0, k)\n", "q in (0, k)", "and this is a bool that",
+     "write `(q == 0) | (q == k)`; join"),
+    ("traced-condition", SCORE + "    return score if q not in TABLE else -score\n", "q not in TABLE",
+     "and this is a bool that", "write `{T}.where((q != 0.5) & (q != 1.0), score, -score)`"),
+    ("traced-condition", MASK + "    return any([q == 0, k == 0])\n", "any([q == 0, k == 0])", "and this is a bool that",
+     "join the conditions by `|`"),
 )  # fmt: skip
 
 
@@ -157,7 +183,6 @@ class Diagnostics(unittest.TestCase):
         if "torch" in doors():
             for expression, why in (
                 ("torch.sort(torch.stack([score, score * 2]))[0][0]", "score_mod uses aten.sort.default, which"),
-                ("q.item()", "score_mod uses aten._local_scalar_dense.default, which"),
                 ("score.double() * 2", "score_mod, aten.mul.Tensor: attnc does not compute in torch.float64"),
             ):
                 with self.subTest(expression):

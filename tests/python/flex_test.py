@@ -1121,7 +1121,7 @@ print(peak() - before)
 
         for told, score_mod in {
             r"(?s)flex_test.py:\d+:.* a dict .*torch.tensor\(\[...\]\)\[h\]": lambda s, b, h, q, k: s + values[h],
-            r"flex_test.py:\d+: .*torch.from_numpy\(a\)": lambda s, b, h, q, k: s + array[h],
+            r"flex_test.py:\d+:\d+: error: (.*\n){3}.*torch.tensor\(array\)\[h\]": lambda s, b, h, q, k: s + array[h],
             r"(?s)flex_test.py:\d+:\d+: error: `numpy` has no `exp`.*`torch.exp`": lambda s, b, h, q, k: numpy.exp(s),
             r"(?s)flex_test.py:\d+:\d+: error: `math.exp` needs.*`torch.exp`": lambda s, b, h, q, k: s * math.exp(k),
             r"flex_test.py:\d+: .*writes into a tensor.*use torch.where": written,

@@ -606,7 +606,7 @@ class RefusalTest(unittest.TestCase):
             return s if q > k else s * 2
 
         for mod in (branch, lambda s, b, h, q, k: s * q.item(), lambda s, b, h, q, k: s * int(q)):
-            self.assertRegex(self.refused(mod), r"torch\.where|did you mean `q\.long\(\)`")
+            self.assertRegex(self.refused(mod), r"torch\.where|did you mean `q(\.long\(\))?`")
 
     def test_objects_whose_getattr_raises_any_exception(self):
         class Table:
@@ -631,7 +631,7 @@ class RefusalTest(unittest.TestCase):
             lambda: int(torch.equal(table, torch.tensor([2.0, 3.0]))),
             lambda: int(torch.allclose(table, torch.tensor([2.0, 3.0]))),
         ):
-            self.assertIn("torch.where", self.refused(lambda s, b, h, q, k: s * ask()))
+            self.assertRegex(self.refused(lambda s, b, h, q, k: s * ask()), r"guards_test.py:\d+:\d+: error: (.*\n){3}note: ")
         # Those of literals are known.
         known = translate(lambda s, b, h, q, k: torch.cos(s) / torch.sin(s) * torch.tensor(7.5).item())
         self.assertIn("7.5", known.text)

@@ -560,7 +560,7 @@ class Refusals(unittest.TestCase):
             ("error: `float` needs a number", lambda s, b, h, q, k: s + float(q)),
             ("error: `numpy` has no `where`", lambda s, b, h, q, k: np.where(q > k, s, -1e9)),
             ("error: a list is known only to the compiler", lambda s, b, h, q, k: s + [1.0, 2.0, 3.0, 4.0][h]),
-            ("score_mod, `.*`, asks for the number.*jnp.where", lambda s, b, h, q, k: s + numbers[h]),
+            ("error: an array of NumPy is known only to the compiler", lambda s, b, h, q, k: s + numbers[h]),
         ):
             self.refused_mod(UntranslatableError, f"{here}.*{told}", mod)
         self.refused_mod(

@@ -14,7 +14,7 @@ import re
 import types
 import typing
 
-from ._calls import is_ours, traceback_of
+from ._calls import is_ours, place_of, traceback_of
 from .errors import UntranslatableError
 
 # Rows of dsl/diagnostics.def and dsl/warnings.def, by id: message and hint. A test compares them.
@@ -73,6 +73,7 @@ _SIGNS = {
     ast.BitAnd: "&", ast.BitOr: "|", ast.BitXor: "^", ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">=", ast.Eq: "==",
     ast.NotEq: "!=", ast.Is: "is", ast.IsNot: "is not", ast.In: "in", ast.NotIn: "not in",
 }  # fmt: skip
+_OF_NUMBERS = ("item", "numpy", "tolist")  # methods that give numbers to Python
 _WITH_TEST = (ast.If, ast.While, ast.IfExp, ast.Assert)
 _WITH_ARGUMENTS = r"takes .*positional argument|missing \d+ required positional|required keyword-only"
 
@@ -98,20 +99,24 @@ def rendered(where, severity, message, hint, line="", start=0, end=None):
     return f"{text}\nnote: {hint}" if hint else text
 
 
-def asked(error, dtype, door):
-    """Returns the error to raise if a mod asked for the number in a traced value of this dtype. None: the front end has no
-    words for it, or this Python does not know the place."""
+def asked(function, error, dtype, door):
+    """Returns the error to raise if a mod asked for the number in a traced value of this dtype."""
     traceback = traceback_of(error, *door.folders)
     source = traceback and Source.of(traceback)
-    for part in source.parts if source else ():
-        found = _finding(source, part, _kind(dtype), door)
-        if found:
-            id, holes, node, hint = found
-            message, usual = WORDS[id]
-            usual = usual.replace("torch.tensor", f"{door.name}.{door.array}").replace("torch.", f"{door.name}.")
-            hint = usual.format(*holes) if hint is None else hint
-            return UntranslatableError(source.rendered(node, message.format(*holes), hint), id)
-    return None
+    parts, kind = source.parts if source else (), _kind(dtype)
+    found = next(filter(None, (_finding(source, part, kind, door) for part in parts)), None)
+    instead = f"a mod is computed for all scores at once: instead of Python and NumPy use `{door.name}.where`, `&`, `|` and `~`"
+    if not found and len(parts) == 1:
+        found = "expected-number", (source.short(parts[0], "this"), kind), parts[0], instead
+    if not found:
+        place, line = place_of(error, *door.folders)
+        where = f"{place}: `{line}`" if line else name_of(function)
+        return UntranslatableError(f"{where} asks for the number in a traced value: {instead}")
+    id, holes, node, hint = found
+    message, usual = WORDS[id]
+    usual = usual.replace("torch.tensor", f"{door.name}.{door.array}").replace("torch.", f"{door.name}.")
+    hint = usual.format(*holes) if hint is None else hint
+    return UntranslatableError(source.rendered(node, message.format(*holes), hint), id)
 
 
 def of_call(function, error, is_score_mod):
@@ -251,12 +256,15 @@ class Source:
         return found[0] if len(found) == 1 and found[0] is not None else function
 
     def place(self, node, has_parentheses=True):
-        """Returns the range of a node in bytes, with parentheses around it."""
+        """Returns the range of a node in bytes, with parentheses around it that are not those of a call."""
         begin = self.starts[node.lineno - 1] + node.col_offset
         end = self.starts[node.end_lineno - 1] + node.end_col_offset
+        call = self.parents.get(node)
+        is_argument = isinstance(call, ast.Call) and node is not call.func
+        of_call = self.bytes.index(b"(", self.place(call.func)[1]) if is_argument else -1
         while has_parentheses:
             before, behind = self.bytes[:begin].rstrip(), self.bytes[end:].lstrip()
-            if not before.endswith(b"(") or not behind.startswith(b")"):
+            if not before.endswith(b"(") or not behind.startswith(b")") or len(before) - 1 == of_call:
                 break
             begin, end = len(before) - 1, len(self.bytes) - len(behind) + 1
         return begin, end
@@ -280,7 +288,7 @@ class Source:
         return getattr(owner, node.attr, None) if isinstance(owner, types.ModuleType) else None
 
     def rendered(self, node, message, hint, severity="error"):
-        begin, end = self.place(node, not isinstance(node, ast.Lambda))  # whose parentheses may be those of a call
+        begin, end = self.place(node)
         if isinstance(node, ast.FunctionDef):
             begin += len("def ")
             end = begin + len(node.name.encode())
@@ -319,15 +327,24 @@ def _finding(source, node, kind, door):
             return "comparison-precedence", (" and ".join(sorted(signs)), read, _meant(source, node)), node, None
     if isinstance(node, ast.Call) and node.args:
         return _of_function(source, node, kind, door)
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _OF_NUMBERS:
+        return "expected-number", (f".{node.func.attr}()", kind), node, _MEANT.format(source.text(node.func.value))
+    if isinstance(node, (ast.BinOp, ast.Compare)):
+        for operand in ast.iter_child_nodes(node):
+            value = source.value_of(operand) if _is_array(source, operand) else None
+            if value is not None:
+                return "array-result", (f"an array of shape {value.shape}",), operand, None
     if isinstance(node, ast.Subscript):
         is_list = isinstance(node.value, ast.List) or type(source.value_of(node.value)) is list
         is_tuple = isinstance(node.value, ast.Tuple) or type(source.value_of(node.value)) is tuple
         if is_list or is_tuple:
             return "traced-list-index", ("a list" if is_list else "a tuple",), node, None
+        hint = "capture the values, and index them: `" + f"{door.name}.{door.array}({{}})[{source.text(node.slice)}]`"
+        if _is_array(source, node.value):
+            return "traced-list-index", ("an array of NumPy",), node, hint.format(source.text(node.value))
         if isinstance(node.value, ast.Dict) or isinstance(source.value_of(node.value), dict):
             key = source.value_of(node.slice)
-            hint = f"capture the values, and index them: `{door.name}.{door.array}([...])[{source.text(node.slice)}]`"
-            return "bad-key", (_kind(key.dtype) if hasattr(key, "dtype") else kind,), node, hint
+            return "bad-key", (_kind(key.dtype) if hasattr(key, "dtype") else kind,), node, hint.format("[...]")
     while isinstance(source.parents.get(node), ast.BoolOp) or _is_not(source.parents.get(node)):
         node = source.parents[node]
     holder = source.parents.get(node)
@@ -339,7 +356,7 @@ def _finding(source, node, kind, door):
         if isinstance(holder, ast.IfExp):
             branches = f"{source.short(holder.body, 'a')}, {source.short(holder.orelse, 'b')}"
         return "traced-condition", (kind, meant, branches), node, None
-    if isinstance(node, ast.BoolOp) or _is_not(node) or _is_chain(node):
+    if isinstance(node, ast.BoolOp) or _is_not(node) or _is_chain(node) or _members(source, node):
         hint = WORDS["traced-condition"][1].replace("torch.where({1}, {2})", meant)
         return "traced-condition", (kind,), node, hint
     return None
@@ -358,13 +375,40 @@ def _of_function(source, call, kind, door):
         return "traced-loop", (kind, source.text(call.args[1 if len(call.args) > 1 else 0], False)), call, None
     if function in (max, min):
         return "traced-condition", (kind,), call, _MEANT.format(f"{door.name}.{name}imum")
-    if function in (int, float, bool):
-        if not isinstance(call.args[0], (ast.Name, ast.Attribute, ast.Call, ast.Subscript)):
+    if function in (any, all):
+        return "traced-condition", (kind,), call, f"join the conditions by `{'|' if function is any else '&'}`"
+    if function is bool and kind.startswith("a bool"):
+        instead = operand
+    elif function in (int, float, bool):
+        conversion = door.conversions[name]
+        if conversion.startswith("{") and not isinstance(call.args[0], (ast.Name, ast.Attribute, ast.Call, ast.Subscript)):
             operand = f"({operand})"
-        instead = door.conversions[name].format(operand)
+        instead = conversion.format(operand)
     elif library != "math":
         return None
     return "expected-number", (text, kind), call, _MEANT.format(instead) if instead else None
+
+
+def _is_array(source, node):
+    """Whether this is an array of NumPy: a name for one, an element of it, or what a function of NumPy returns."""
+    while isinstance(node, ast.Subscript):
+        node = node.value
+    if isinstance(node, ast.Call):
+        owner = source.value_of(node.func.value) if isinstance(node.func, ast.Attribute) else None
+        return getattr(owner, "__name__", "") == "numpy"
+    value = source.value_of(node)
+    return type(value).__module__ == "numpy" and hasattr(value, "shape")
+
+
+def _members(source, node):
+    """Returns the texts of what is looked through by `x in (1, 2)`. Empty: they are unknown, or this is no comparison of
+    this kind."""
+    if not isinstance(node, ast.Compare) or not isinstance(node.ops[0], (ast.In, ast.NotIn)) or len(node.ops) > 1:
+        return ()
+    if isinstance(node.comparators[0], (ast.List, ast.Tuple)):
+        return [source.text(x) for x in node.comparators[0].elts]
+    value = source.value_of(node.comparators[0])
+    return [repr(x) for x in value] if isinstance(value, (list, tuple, range)) else ()
 
 
 def _is_not(node):
@@ -433,6 +477,9 @@ def _meant(source, node, is_operand=False):
             left = source.text(ends[1])
             if right is not node.comparators[-1]:
                 found += f" {_SIGNS[type(right.op)] if right in bits else '&'} "
+    elif members := _members(source, node):
+        equal, join = ("==", " | ") if isinstance(node.ops[0], ast.In) else ("!=", " & ")
+        found, is_loose = join.join(f"({source.text(node.left)} {equal} {x})" for x in members), len(members) > 1
     else:
         found = source.text(node)
     return f"({found})" if is_operand and is_loose else found

@@ -7,12 +7,12 @@ import re
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 from jax.errors import ConcretizationTypeError, TracerArrayConversionError, TracerIntegerConversionError
 from jax.extend.core import Literal
 
 from .._arrays import Array, Axis, Lowering, ir_type
-from .._calls import place_of
 from .._diagnostics import Door, asked, kind_of, of_call, of_result
 from .._ir_text import DIMS, EXTENT_OF_PARAM, Capture, Program
 from .._suspicions import warn_of
@@ -37,7 +37,7 @@ _CALLS = {
 
 _MOST_ROUNDS = 64  # of a loop
 _DOOR = Door(
-    "jnp", jnp, "array", {"int": "jnp.int32({})", "float": "jnp.float32({})", "bool": "{} != 0"}, tuple(jax.__path__)
+    "jnp", jnp, "array", {"int": "jnp.int32({})", "float": "jnp.float32({})", "bool": "{} != 0"}, (*jax.__path__, *np.__path__)
 )  # fmt: skip
 
 
@@ -70,20 +70,11 @@ class Traced:
             closed = jax.make_jaxpr(lambda *args: function(*args))(*_PARAM_TYPES[what])
         except (ConcretizationTypeError, TracerArrayConversionError, TracerIntegerConversionError) as error:
             dtype = re.search(r"\b(bool|u?int|b?float)\d*\[", str(error))
-            found = asked(error, dtype and dtype[1], _DOOR)
-            if found is not None:
-                raise found from error
-            place, line = place_of(error, *_DOOR.folders)
-            where = f"{place}: {what}, `{line}`," if line else what
-            raise UntranslatableError(
-                f"{where} asks for the number in a traced value. A mod is computed for all scores at once: instead of "
-                "`if`, `and`, `or` and `not` use jnp.where, &, | and ~; instead of NumPy, float(), int() and lists use "
-                "jax.numpy"
-            ) from error
+            raise asked(function, error, dtype and dtype[1], _DOOR) from error
         except TypeError as error:
             found = of_call(function, error, what == "score_mod")
             if "unhashable type" in str(error) and "Tracer" in str(error):
-                found = asked(error, None, _DOOR)
+                found = asked(function, error, None, _DOOR)
             if found is None:
                 raise
             raise found from None

@@ -1,12 +1,13 @@
 """What is told when a mod cannot be traced: what was found, and what to write instead."""
 
 import os
+import sys
 
 import torch
 
 from .. import _diagnostics
 from .._calls import place_of
-from .._diagnostics import Door, name_of, of_call
+from .._diagnostics import Door, of_call
 from .errors import UntranslatableError
 
 INSTEAD = (
@@ -14,39 +15,21 @@ INSTEAD = (
     "instead of .item() use the tensor"
 )
 TORCH = os.path.dirname(torch.__file__)
-_DOOR = Door("torch", torch, "tensor", {"int": "{}.long()", "float": "{}.float()", "bool": "{} != 0"}, (TORCH,))
+_NUMPY = getattr(sys.modules.get("numpy"), "__path__", ())  # which torch imports, if it is installed
+_DOOR = Door("torch", torch, "tensor", {"int": "{}.long()", "float": "{}.float()", "bool": "{} != 0"}, (TORCH, *_NUMPY))
 
 
-def asked(name, error, dtype):
+def asked(function, error, dtype):
     """Returns the error of a mod that asks for the number in a traced tensor. `dtype`: that of the tensor."""
-    found = _diagnostics.asked(error, dtype, _DOOR)
-    if found is not None:
-        return found
-    place, text = place_of(error, *_DOOR.folders)
-    return UntranslatableError(f"{_where(place)}{f'`{text}`' if text else name} asks for the number in a tensor. {INSTEAD}")
+    return _diagnostics.asked(function, error, dtype, _DOOR)
 
 
 def refusal(function, error, is_score_mod):
     """Returns the error to raise in place of one that code of a mod raised. None: it is the mod's own."""
-    place, text = place_of(error, *_DOOR.folders)
-    told, what = str(error), f"`{text}`" if text else name_of(function)
+    told = str(error)
     if isinstance(error, UntranslatableError):
-        return UntranslatableError(f"{_where(place)}{told}") if place and place not in told else error
-    is_key, is_numpy = isinstance(error, KeyError) and "Tensor" in told, "is not supported for tensor subclasses" in told
-    if is_key or is_numpy:
-        if (found := _diagnostics.asked(error, None, _DOOR)) is not None:
-            return found
-    if is_key:
-        told = "looks up a tensor in a dict: capture the values in a tensor, torch.tensor([...])[h]"
-    elif is_numpy:
-        told = (
-            "gives a tensor to NumPy: use torch's functions, such as torch.exp instead of np.exp, and capture "
-            "torch.from_numpy(a) instead of the array a"
-        )
-    else:
-        return of_call(function, error, is_score_mod)
-    return UntranslatableError(f"{_where(place)}{what} {told}")
-
-
-def _where(place):
-    return f"{place}: " if place else ""
+        place, _ = place_of(error, *_DOOR.folders)
+        return UntranslatableError(f"{place}: {told}") if place and place not in told else error
+    if isinstance(error, KeyError) and "Tensor" in told or "is not supported for tensor subclasses" in told:
+        return asked(function, error, None)
+    return of_call(function, error, is_score_mod)

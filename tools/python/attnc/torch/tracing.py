@@ -75,10 +75,7 @@ class _Numbers(TorchDispatchMode):
         is_computed = any(id(x) in self.computed for x in tensors)
         if operation in self.ASKING and (captured or is_computed):
             if len(captured) < len(tensors):
-                raise UntranslatableError(
-                    f"{self.name} asks for the number in a tensor ({function}) that it computes of a captured one. "
-                    f"{INSTEAD}"
-                )
+                self.refuse(function, tensors)
             self.note(captured)
             with _disable_current_modes():
                 return function(*args, **kwargs)
@@ -90,6 +87,10 @@ class _Numbers(TorchDispatchMode):
         if captured or is_computed:
             self.computed.update((id(x), x) for x in tree_iter(result) if isinstance(x, torch.Tensor))
         return result
+
+    def refuse(self, function, tensors):
+        self.dtype = next(x.dtype for x in tensors if isinstance(x, FakeTensor))
+        raise DataDependentOutputException(function)
 
     def note(self, tensors):
         for tensor in tensors:
@@ -124,6 +125,9 @@ class _Captures(TorchFunctionMode):
             if self.sizes.asks(function):
                 return self.sizes.asked(function, args, kwargs)
             args, kwargs = self.sizes.taken(function, args, kwargs)
+        is_number = function in (torch.Tensor.item, torch.Tensor.tolist)
+        if is_number and isinstance(args[0], FakeTensor) and args[0].constant is None:
+            self.numbers.refuse(function, args)
         if function is torch.Tensor.__getitem__:
             return self._get(*args)
         if function in (torch.take, torch.Tensor.take):
@@ -205,7 +209,7 @@ def _traced(function, is_score_mod, device, stand_ins, with_lines, sizes):
                 call, decomposition_table=_decompositions(), tracing_mode="fake", _allow_non_fake_inputs=True
             )(*scalars)
     except (DataDependentOutputException, GuardOnDataDependentSymNode, DynamicOutputShapeException) as error:
-        raise asked(name_of(function), error, numbers.dtype) from None  # without torch's own story, which is of its compiler
+        raise asked(function, error, numbers.dtype) from None  # without torch's own story, which is of its compiler
     except Exception as error:
         found = refusal(function, error, is_score_mod)
         if found is None:
