@@ -15,6 +15,7 @@ import re
 import subprocess
 import sys
 import tempfile
+import types
 import unittest
 import unittest.mock
 import warnings
@@ -114,7 +115,9 @@ def doors():
     if importlib.util.find_spec("jax"):
         from attnc import jax as door
 
-        found["jnp"] = lambda score_mod, mask_mod: door.flex_attention(array, array, array, score_mod, mask_mod)
+        found["jnp"] = lambda score_mod, mask_mod: door.flex_attention(
+            array, array, array, score_mod, mask_mod and door.create_block_mask(mask_mod, None, None, 16, 16)
+        )
     return found or sys.exit(print("SKIPPED: neither torch nor jax is installed"))
 
 
@@ -313,12 +316,25 @@ class Diagnostics(unittest.TestCase):
                 for told, given in (
                     (r"(?s)test.py:\d+:\d+: error: the score_mod .*causal.* must take score, b, .* \^~{24}\n.* give block_mask=",
                      (lambda b, h, q, k: q >= k, None)),
-                    ("(?s)mask_mod .* must take b, .* give it as score_mod|has five parameters, as a score_mod: give it",
+                    (r"^create_block_mask takes a mask_mod\(b, h, q_idx, kv_idx\), but causal has five parameters, as a",
                      (None, lambda score, b, h, q, k: score)),
+                    ("(?s)error: the mask_mod causal must take b, .* give it as score_mod", (None, lambda b, h: b == h)),
                 ):  # fmt: skip
                     (given[0] or given[1]).__qualname__ = "causal"
                     with self.assertRaisesRegex(TypeError, told):
                         call(*given)
+
+    def test_what_is_no_mod(self):
+        for library, call in doors().items():
+            mask = types.SimpleNamespace(mask_mod=lambda b, h, q, k: q >= k)
+            for told, given in (
+                ("score_mod is a SimpleNamespace: give block_mask=...", (mask, None)),
+                ("score_mod is a float: give a function of score, b, h, q_idx and kv_idx", (0.5, None)),
+                ("mask_mod is a list: give a function of b, h, q_idx and kv_idx", (None, [1])),
+            ):
+                with self.subTest(told, library=library), self.assertRaises(TypeError) as caught:
+                    call(*given)
+                self.assertEqual(str(caught.exception), told)
 
     def test_sources_that_are_not_known(self):
         scope = {}

@@ -119,6 +119,24 @@ def asked(function, error, dtype, door):
     return UntranslatableError(source.rendered(node, message.format(*holes), hint), id)
 
 
+def check_score_mod(score_mod):
+    """Raises TypeError if what an attention was given as score_mod is no function."""
+    if score_mod is not None and not callable(score_mod):
+        instead = "block_mask=..." if hasattr(score_mod, "mask_mod") else "a function of score, b, h, q_idx and kv_idx"
+        raise TypeError(f"score_mod is a {type(score_mod).__name__}: give {instead}")
+
+
+def check_mask_mod(mask_mod):
+    """Raises TypeError if what create_block_mask() was given is no function, or a score_mod."""
+    if not callable(mask_mod):
+        raise TypeError(f"mask_mod is a {type(mask_mod).__name__}: give a function of b, h, q_idx and kv_idx")
+    if type(mask_mod) is types.FunctionType and mask_mod.__code__.co_argcount - len(mask_mod.__defaults__ or ()) == 5:
+        raise TypeError(
+            f"create_block_mask takes a mask_mod(b, h, q_idx, kv_idx), but {mask_mod.__qualname__} has five parameters, "
+            "as a score_mod: give it to flex_attention"
+        )
+
+
 def of_call(function, error, is_score_mod):
     """Returns the error to raise if a mod does not take the arguments of its kind. None: it is another error."""
     traceback = error.__traceback__

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from .._diagnostics import check_mask_mod, check_score_mod
 from .._suspicions import warn_of_mask
 from .calls import attention_backward_p, attention_p, mod_of
 from .translation import check_sizes, translated
@@ -25,8 +26,7 @@ class BlockMask:
 
 def create_block_mask(mask_mod: ModFunction, B: int | None, H: int | None, Q_LEN: int, KV_LEN: int) -> BlockMask:
     """Makes a BlockMask. It returns at once: a kernel evaluates mask_mod block by block at each launch."""
-    if not callable(mask_mod):
-        raise TypeError(f"mask_mod is {type(mask_mod).__name__}: give a function mask_mod(b, h, q_idx, kv_idx)")
+    check_mask_mod(mask_mod)
     return BlockMask(mask_mod, (B or 1, H or 1, Q_LEN, KV_LEN))
 
 
@@ -150,6 +150,7 @@ def flex_attention(
         raise TypeError("scale is traced: give a Python number, or multiply query by it and give scale=1.0")
     query, key, value = jnp.asarray(query), jnp.asarray(key), jnp.asarray(value)
     _check(query, key, value, enable_gqa, block_mask)
+    check_score_mod(score_mod)
     mask_mod = block_mask.mask_mod if isinstance(block_mask, BlockMask) else block_mask
     problem = *query.shape[:2], key.shape[1], query.shape[2], key.shape[2]
     mods, captured = translated(score_mod, mask_mod, problem)

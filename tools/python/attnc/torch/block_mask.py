@@ -6,24 +6,19 @@ evaluates nothing. block_lists.py makes the lists when they are first read. List
 
 import inspect
 import math
-import types
 import typing
 import weakref
 
 import torch
 from torch.nn.attention import flex_attention as flex
 
+from .._diagnostics import check_mask_mod
 from ..pictures import MOST_UNASKED, html_of, unasked
 from .block_lists import lists_of
 from .translation import parsed
 
 _FIELDS = frozenset(flex.BlockMask.__annotations__)  # the lists, and whatever else this PyTorch keeps in a mask
 _OPTIONS = frozenset(inspect.signature(flex.create_block_mask).parameters)
-
-
-def _takes(function):
-    """Returns the number of arguments that a Python function must be given by position."""
-    return function.__code__.co_argcount - len(function.__defaults__ or ())
 
 
 class BlockMask(flex.BlockMask):
@@ -107,12 +102,8 @@ def create_block_mask(
     for option in options:
         if option not in _OPTIONS:
             raise TypeError(f"create_block_mask of PyTorch {torch.__version__} has no option {option}")
-    is_traced = torch.compiler.is_dynamo_compiling()
-    if not is_traced and type(mask_mod) is types.FunctionType and _takes(mask_mod) == 5:
-        raise TypeError(
-            f"create_block_mask takes a mask_mod(b, h, q_idx, kv_idx), but {mask_mod.__qualname__} has five parameters, "
-            "as a score_mod: give it to flex_attention"
-        )
+    if not torch.compiler.is_dynamo_compiling():
+        check_mask_mod(mask_mod)
     if device is None:
         device = "cuda" if torch.cuda.is_available() else "cpu"
     block_size = (BLOCK_SIZE, BLOCK_SIZE) if isinstance(BLOCK_SIZE, int) else tuple(BLOCK_SIZE)

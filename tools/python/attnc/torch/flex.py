@@ -6,6 +6,7 @@ import torch
 from torch.nn.attention import flex_attention as flex
 
 from .. import _spec as c
+from .._diagnostics import check_score_mod
 from .._suspicions import warn_of_mask
 from ..launch import ALIGNED, OPTIONS, Launch, members_of
 from .autograd import attend, attend_by, is_current, wanted_by
@@ -292,8 +293,8 @@ def flex_attention(
     batch, heads, q_len, head_dim = query.shape
     if head_dim == 0:
         raise ValueError("query has head dim 0: it must have columns")
-    if not is_traced_here and isinstance(score_mod, flex.BlockMask):
-        raise TypeError("score_mod is a BlockMask: give block_mask=...")
+    if not is_traced_here:
+        check_score_mod(score_mod)
     if fp8:
         check_fp8(query, value, fp8)
     mask_mod = lists = None
