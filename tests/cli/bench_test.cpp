@@ -129,7 +129,6 @@ TEST_CASE("bench refuses what cannot be measured") {
   const auto refused = [](const std::string& options, int exitCode, const std::string& part) {
     attnc::test::checkRefused("bench " + options, exitCode, part);
   };
-  refused("--expr score", 2, "give either --in FILE or --shape");
   refused("--expr score --shape 1,2,3", 2, "B,H,HKV,Q_LEN,KV_LEN");
   refused("--expr score --shape 1,3,2,8,8", 2, "H must be a multiple of HKV");
   refused("--expr score --shape 1,2,2,0,8", 2, "leaves nothing to compute");
@@ -139,11 +138,16 @@ TEST_CASE("bench refuses what cannot be measured") {
   refused("--expr score --shape 1,1,1,8,8 --arch sm_91", 2, "'sm_91' is no architecture");
   refused("--expr score --shape 1,1,1,8,8 --gradients none", 2, "--gradients");
   refused("--expr score --shape 1,1,1,8,8 -o roofline.pdf", 2, "does not end in .svg");
-  refused("--expr 'score +' --shape 1,1,1,8,8", 1, "error");
-  // As `run --device cuda` says it, where there is no GPU.
+  // Without a GPU, first that. The reason is that of `run --device cuda`.
   const Outcome without = attnc::test::attnc("run --expr score --random 1,1,1,8,8,16 --device cuda");
-  if (without.exitCode == 0) return;
-  refused("--expr score --shape 1,1,1,8,8 -o " + (folder / "roofline.svg"), 3, without.err);
+  if (without.exitCode == 0) {
+    refused("--expr score", 2, "give either --in FILE or --shape");
+    refused("--expr 'score +' --shape 1,1,1,8,8", 1, "error");
+    return;
+  }
+  const std::string told = "bench needs a GPU: " + without.err.substr(std::string("attnc: error: ").size());
+  for (const char* options : {"", "--expr score", "--expr 'score +' --shape 1,1,1,8,8"}) refused(options, 3, told);
+  refused("--expr score --shape 1,1,1,8,8 -o " + (folder / "roofline.svg"), 3, told);
   CHECK(folder.files() == 0);
   const Outcome asJson = attnc::test::attnc("bench --expr score --shape 1,1,1,8,8 --json");
   CHECK(asJson.exitCode == 3);

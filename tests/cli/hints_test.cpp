@@ -146,7 +146,6 @@ TEST_CASE("the hint of each other command is the repair") {
        {"probe --at 0,0,9999999,0 " + kCausal, "places count from 0"},
        {"probe --at 0,0,0,0 --expr 'score * 2'", "give one, --score 1.5"},
        {"explain --arch sm_80 --shape 1,1,1,1,100 --kernel decode --page-size 64 " + kCausal, "take KV_LEN 128"},
-       {"bench " + kCausal, "--shape 2,16,16,8192,8192"},
        {"bench --shape 0,1,1,8,8 " + kCausal, "at least 1"},
        {"bench --in a --shape 1,1,1,8,8 " + kCausal, "leave one of them out"},
        {"tune --shape 1,1,1,8,8 --tile 64x64x4 " + kCausal, "leave it out; `attnc bench --tile`"},

@@ -161,12 +161,16 @@ Status measureAll(const Compiler& compiler, device::Timer& timer, const device::
   return {};
 }
 
-Expected<std::string> benchText(const BenchOptions& options, const std::vector<ProblemOptions>& problems) {
+Expected<std::string> benchText(const BenchOptions& options) {
+  ATTNC_TRY(options.check("bench"));
+  refuseOntoInput("-o", options.picture, {options.run.input, options.run.mod.path});
+  refuseUnlessSvg(options.picture);
+  const std::vector<ProblemOptions> problems = options.problems();
+  ATTNC_TRY_AS(context, MeasuredProblems::gpu("bench"));
   ModOptions modOptions = options.run.mod;
   modOptions.available = capturesInFile(options.run);
   ATTNC_TRY_AS(mod, modOptions.loadTelling());
   ATTNC_TRY_AS(pinnedMod, pinned(*mod, options.run.kernel));
-  ATTNC_TRY_AS(context, device::Context::create());
   ATTNC_TRY_AS(stream, device::Stream::create());
   ATTNC_TRY_AS(timer, device::Timer::create());
   ATTNC_TRY_AS(limits, limitsOf(*context, *timer, *stream));
@@ -205,12 +209,8 @@ Expected<std::string> benchText(const BenchOptions& options, const std::vector<P
 }
 
 int runBench(const BenchOptions& options) {
-  options.check("bench");
-  refuseOntoInput("-o", options.picture, {options.run.input, options.run.mod.path});
   const bool toStdout = options.picture == "-";
-  refuseUnlessSvg(options.picture);
-  const std::vector<ProblemOptions> problems = options.problems();
-  auto text = benchText(options, problems);
+  auto text = benchText(options);
   if (!text) return reportEither(text.error(), options.json && !toStdout);
   if (toStdout) return std::fputs(text->c_str(), stderr), kDone; // stdout carries the picture
   auto status = printResult(*text);

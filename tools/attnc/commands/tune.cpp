@@ -104,12 +104,16 @@ Expected<Tuned> tuneOne(const Compiler& compiler, const device::Stream& stream, 
                std::move(tuning->forward)};
 }
 
-Expected<std::string> tuneText(const TuneCommand& command, const std::vector<ProblemOptions>& problems) {
+Expected<std::string> tuneText(const TuneCommand& command) {
+  ATTNC_TRY(command.check("tune"));
+  if (!command.run.kernel.tile.empty())
+    throw wrongUsage("--tile", "tune chooses it", "leave it out; `attnc bench --tile` times one tile");
+  const std::vector<ProblemOptions> problems = command.problems();
+  ATTNC_TRY_AS(context, MeasuredProblems::gpu("tune"));
   ModOptions modOptions = command.run.mod;
   modOptions.available = capturesInFile(command.run);
   ATTNC_TRY_AS(mod, modOptions.loadTelling());
   ATTNC_TRY_AS(pinnedMod, pinned(*mod, command.run.kernel));
-  ATTNC_TRY_AS(context, device::Context::create());
   ATTNC_TRY_AS(stream, device::Stream::create());
   const Compiler compiler(command.run.kernel.toCompilerOptions());
   std::string text =
@@ -139,11 +143,7 @@ Expected<std::string> tuneText(const TuneCommand& command, const std::vector<Pro
 }
 
 int runTune(const TuneCommand& command) {
-  command.check("tune");
-  if (!command.run.kernel.tile.empty())
-    throw wrongUsage("--tile", "tune chooses it", "leave it out; `attnc bench --tile` times one tile");
-  const std::vector<ProblemOptions> problems = command.problems();
-  auto text = tuneText(command, problems);
+  auto text = tuneText(command);
   if (!text) return reportEither(text.error(), command.json);
   auto status = printResult(*text);
   return status ? kDone : report(status.error());

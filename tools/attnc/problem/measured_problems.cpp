@@ -2,7 +2,6 @@
 
 #include "problem/operands.h"
 #include "text.h"
-#include "tools/device/device.h"
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
@@ -61,15 +60,23 @@ bool MeasuredProblems::wants(const std::string& kind) const {
   return std::find(kinds.begin(), kinds.end(), kind) != kinds.end();
 }
 
-void MeasuredProblems::check(const char* command) const {
+Expected<device::Context> MeasuredProblems::gpu(const char* command) {
+  auto context = device::Context::create();
+  if (context) return context;
+  return Error::environment(fmt::format("{} needs a GPU: {}", command, context.error().message),
+                            context.error().remedy);
+}
+
+Status MeasuredProblems::check(const char* command) const {
   if (run.input.empty() == shapes.empty()) {
-    std::string repair = "give either --in FILE or --shape, e.g. --shape 2,16,16,8192,8192";
-    if (!device::Context::create()) repair += fmt::format("; {} needs a GPU, and there is none here", command);
-    throw wrongUsage(command, "no problem is given, or two", repair);
+    if (auto context = gpu(command); !context) return context.error();
+    throw wrongUsage(command, "no problem is given, or two",
+                     "give either --in FILE or --shape, e.g. --shape 2,16,16,8192,8192");
   }
   run.gradients.check(wants("backward"));
   if (run.input.empty()) checkFp8(run);
   checkStdin(run);
+  return {};
 }
 
 std::vector<ProblemOptions> MeasuredProblems::problems() const {

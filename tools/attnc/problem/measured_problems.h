@@ -4,6 +4,8 @@
 #include "cli_fwd.h"
 #include "problem/problem_options.h"
 
+#include "tools/device/device.h"
+
 #include <string>
 #include <vector>
 
@@ -18,8 +20,11 @@ struct MeasuredProblems {
   void addTo(CLI::App& command);
   /// Whether --kernel names a kind.
   bool wants(const std::string& kind) const;
-  /// Throws CLI::ValidationError if options exclude each other. `command` is for messages.
-  void check(const char* command) const;
+  /// Returns the GPU that `command` needs, current.
+  static Expected<device::Context> gpu(const char* command);
+  /// Throws CLI::ValidationError if options exclude each other. `command` is for messages. Returns an error if no
+  /// problem is given, and there is no GPU.
+  Status check(const char* command) const;
   /// Returns the options of each problem. Throws CLI::ValidationError for an invalid shape.
   std::vector<ProblemOptions> problems() const;
   /// Returns the problem with "--kernel KIND".
