@@ -4,6 +4,7 @@
 #include "variable.h"
 
 #include <catch2/catch.hpp>
+#include <nlohmann/json.hpp>
 
 #include <algorithm>
 #include <pty.h>
@@ -96,6 +97,28 @@ TEST_CASE("every help fits 80 columns and less, without the noise of the parser"
   const std::string run = printed("run --help");
   for (const char* heading : {"\nMod:\n", "\nProblem:\n", "\nKernel:\n", "\nOutput:\n", "\nExamples:\n"})
     CHECK_THAT(run, Contains(heading));
+}
+
+TEST_CASE("the help of a command with many options names all of them, and --help-all explains all") {
+  const Variable set("COLUMNS", "80");
+  const auto commands = nlohmann::json::parse(printed("--help-json"))["commands"];
+  int shortened = 0;
+  for (const auto& command : commands) {
+    const std::string name = command["name"], help = printed(name + " --help");
+    INFO("attnc " << name << " --help\n" << help);
+    CHECK(std::count(help.begin(), help.end(), '\n') < 100);
+    const Outcome all = attnc::test::attnc(name + " --help-all");
+    CHECK((all.exitCode == 0) == (help.find("\nMore, explained by --help-all:\n") != std::string::npos));
+    if (all.exitCode != 0) continue;
+    ++shortened;
+    CHECK(widest(all.out) <= 80);
+    for (const auto& option : command["options"])
+      if (!option["positional"])
+        for (const std::string& text : {help, all.out}) CHECK_THAT(text, Contains(std::string(option["names"].back())));
+  }
+  CHECK(shortened >= 6);
+  CHECK_THAT(printed("run --help"), !Contains("Drawn tensors:") && !Contains("  --tile TILE "));
+  CHECK_THAT(printed("run --help-all"), Contains("\n\nDrawn tensors: ") && Contains("\n  --tile TILE "));
 }
 
 TEST_CASE("help and version are commands and options") {

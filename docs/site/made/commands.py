@@ -90,7 +90,7 @@ def options(command, level, of_all=()):
     out = []
     groups = {}
     for one in command["options"]:
-        if one["names"] in (["-h", "--help"], ["--help"]) or one in of_all:
+        if one["names"] in (["-h", "--help"], ["--help"], ["--help-all"]) or one in of_all:
             continue
         group = "Arguments" if one["positional"] else one["group"]
         groups.setdefault(group, []).append(one)

@@ -98,6 +98,8 @@ int runApp(int argc, char** argv) {
     app.parse(argc, argv);
   } catch (const CLI::CallForHelp&) {
     return printHelp(app.help());
+  } catch (const CLI::CallForAllHelp&) {
+    return printHelp(app.help("", CLI::AppFormatMode::All));
   } catch (const CLI::CallForVersion& version) {
     return printHelp(version.what());
   } catch (const CLI::ParseError& error) {

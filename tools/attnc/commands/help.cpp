@@ -43,9 +43,19 @@ const std::vector<std::pair<std::string, Names>>& headings() {
       {"Output", {"stage",  "launch",  "launcher", "print-after", "output",   "save-operands", "lse",
                   "verify", "json",    "html",     "scores",      "block",    "batch",         "head",
                   "rows",   "columns", "query",    "box",         "max-size", "older-than",    "dry-run"}},
-      {"Other", {"color", "help", "version"}}};
+      {"Other", {"color", "help", "help-all", "version"}}};
   return all;
 }
+
+/// Options that few need. The help of a command with more than a few of them only names them.
+const Names kSeldom = {"werror",        "no-warn",  "strides",      "seed",          "large",     "head-dim-v",
+                       "v-in-k",        "fp8-kv",   "row-scales",   "scales",        "out-dtype", "kv-lengths",
+                       "page-size",     "q-offset", "ragged",       "deterministic",
+#define ATTNC_CHOICE(type, member, c_type, name, limit, flag, text) flag,
+#include "attnc/choices.def"
+                       "kernel-family", "tile",     "block-sparse", "no-block-mask", "row-max",   "max-work",
+                       "no-cache",      "launcher", "print-after",  "save-operands", "color"};
+constexpr int64_t kFew = 4;
 
 bool contains(const Names& names, const std::string& name) {
   return std::find(names.begin(), names.end(), name) != names.end();
@@ -57,6 +67,17 @@ std::string headingOf(const CLI::Option& option) {
     for (const std::string& name : option.get_lnames())
       if (contains(names, name)) return heading;
   return headings().back().first;
+}
+
+bool isSeldom(const CLI::Option* option) {
+  const std::vector<std::string>& names = option->get_lnames();
+  return !option->get_group().empty() && !names.empty() && contains(kSeldom, names.front());
+}
+
+/// Whether the help of a command leaves out what few need.
+bool isShortened(const CLI::App& command) {
+  const std::vector<const CLI::Option*> options = command.get_options();
+  return std::count_if(options.begin(), options.end(), isSeldom) > kFew;
 }
 
 /// Returns the name of an option's value; CLI11 adds those of checks, and has types for names.
@@ -160,8 +181,8 @@ std::string usageText(const CLI::App& command, const std::string& name) {
 }
 
 /// Returns the lists of options, by their headings.
-std::string optionsText(const CLI::App& command) {
-  std::string arguments;
+std::string optionsText(const CLI::App& command, bool isShort) {
+  std::string arguments, seldom;
   for (const CLI::Option* option : command.get_options())
     if (option->get_positional()) arguments += entry(namesOf(*option), descriptionOf(*option));
   if (!arguments.empty()) arguments = "\n" + heading("Argument:") + arguments;
@@ -169,10 +190,15 @@ std::string optionsText(const CLI::App& command) {
   for (const auto& [title, names] : headings()) {
     std::string options;
     for (const CLI::Option* option : command.get_options())
-      if (!option->get_positional() && option->get_group() == title)
-        options += entry(namesOf(*option), descriptionOf(*option));
+      if (!option->get_positional() && option->get_group() == title) {
+        if (isShort && isSeldom(option))
+          seldom += (seldom.empty() ? "  --" : ", --") + option->get_lnames().front();
+        else
+          options += entry(namesOf(*option), descriptionOf(*option));
+      }
     if (!options.empty()) text += "\n" + heading(title + ":") + options;
   }
+  if (!seldom.empty()) text += "\n" + heading("More, explained by --help-all:") + wrapped(seldom, proseColumns(), 2);
   return arguments + text;
 }
 
@@ -193,10 +219,14 @@ std::string commandsText(const CLI::App& command) {
 
 } // namespace
 
-std::string helpText(const CLI::App* command, const std::string& name, CLI::AppFormatMode) {
+std::string helpText(const CLI::App* command, const std::string& name, CLI::AppFormatMode mode) {
+  const bool isShort = mode != CLI::AppFormatMode::All && isShortened(*command);
   std::string text = paragraphs(command->get_description()) + "\n" + usageText(*command, name) +
-                     commandsText(*command) + optionsText(*command);
-  if (const std::string footer = command->get_footer(); !footer.empty()) text += "\n" + paragraphs(footer);
+                     commandsText(*command) + optionsText(*command, isShort);
+  std::string footer = command->get_footer();
+  if (const size_t first = footer.find("\n\n"), examples = footer.find("\n\nExamples:"); isShort && first < examples)
+    footer.erase(first, examples - first);
+  if (!footer.empty()) text += "\n" + paragraphs(footer);
   return text;
 }
 
@@ -206,6 +236,7 @@ void finishCommands(CLI::App& app) {
          "When text has colours: auto (on a terminal, unless NO_COLOR is set), always, never")
       ->type_name("WHEN")
       ->transform(oneOf({{"auto", {}}, {"always", {}}, {"never", {}}}));
+  if (isShortened(app)) app.set_help_all_flag("--help-all", "Print this message with all options explained, and exit");
   for (CLI::Option* option : app.get_options())
     if (!option->get_positional() && !option->get_group().empty()) option->group(headingOf(*option));
   for (CLI::App* command : app.get_subcommands([](CLI::App*) { return true; })) finishCommands(*command);

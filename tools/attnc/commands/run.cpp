@@ -252,10 +252,8 @@ void addOptions(CLI::App& command, ProblemOptions& options, RandomOptions& rando
   options.mod.addTo(command);
   command
       .add_option("--in", options.input,
-                  "safetensors file with q, k, v [B, H, S, D] and the captured tensors, and dout with --backward. q, k "
-                  "and v\nmay be F8_E4M3, with q_scales, k_scales and v_scales f32 of heads, blocks of 128 rows, rows "
-                  "or pages; for\nfew queries k and v alone, with scales of heads, rows or pages. -: stdin. A tensor "
-                  "that the mod needs and\ndoes not declare is taken as it is")
+                  "safetensors file with q, k, v [B, H, S, D] and the captured tensors, and dout with --backward; -: "
+                  "stdin. A tensor that the mod needs and does not declare is taken as it is")
       ->type_name("FILE");
   command
       .add_option("-o,--output,--out", options.output,
@@ -329,7 +327,10 @@ void addRun(CLI::App& app, int& exitCode) {
   CLI::App* command = app.add_subcommand("run", "Compute attention over tensors of a file, or random ones");
   addOptions(*command, *options, *random);
   command->footer(std::string(kRandomHelp) +
-                  "\n\nExamples:\n"
+                  "\n\nFiles (--in): q, k and v may be F8_E4M3, with q_scales, k_scales and v_scales f32 of heads, "
+                  "blocks of 128\nrows, rows or pages. For few queries, also only k and v, with scales of heads, rows "
+                  "or pages.\n\n"
+                  "Examples:\n"
                   "  attnc run window_alibi.py --in qkv.safetensors -o result.safetensors --set window=1024\n"
                   "  attnc run --expr \"q_idx >= kv_idx\" --random 2,8,2,1024,1024,128 --verify\n"
                   "  attnc run learned_bias.py --random 1,4,4,512,512,64 --large -1e9,tiles --verify\n"

@@ -59,8 +59,9 @@ int64_t largest(DType dtype) {
 } // namespace
 
 const char* const kRandomHelp =
-    "Random operands (--random): q, k, v (dout, dlse) are normal with variance 1.\n"
-    "Captures that --set and --pin do not give are also drawn. Tensors: floats are normal with variance 1/4; bools 0\n"
+    "Random operands (--random): q, k, v (dout, dlse) are normal with variance 1. Captures that --set\n"
+    "and --pin do not give are also drawn.\n\n"
+    "Drawn tensors: floats are normal with variance 1/4; bools 0\n"
     "or 1; integers along Q_LEN or KV_LEN (their last axis) do not decrease from 0 on, like document ids. Scalars:\n"
     "integers 1 .. KV_LEN / 2, floats 0.5 .. 1.5, bools true.\n"
     "A free extent is 64, or what the mod asserts of it, unless --set NAME=N gives it.\n"
