@@ -22,7 +22,7 @@ Object Tracer::eval(const Expr& expr) {
   charge(1);
   Object value = evalKind(expr);
   if (const Deferred* why = whyNot(value)) {
-    failComputed(*why);
+    failComputed(expr, *why);
     force(*why);
   }
   return value;

@@ -372,11 +372,13 @@ void Tracer::bind(llvm::StringRef name, Loc loc, Object value) {
       value = *capture;
       standIns.insert({&into, name.str()});
     }
+  if (value.is<const Deferred*>() && loc.text == 0 && !isInMod)
+    for (const Finding& reason : value.as<const Deferred*>()->findings)
+      computed.try_emplace({reason.loc.begin, name}, loc, &into == &globals);
   if (&into != &globals) {
     into.names[name] = value;
     return;
   }
-  if (value.is<const Deferred*>() && loc.text == 0) computed.try_emplace(value.as<const Deferred*>(), name, loc);
   auto found = declared.find(name);
   // A declaration given with the text wins over any value.
   if (found != declared.end() && !isSame(value, found->second) && !given.contains(name))

@@ -129,7 +129,11 @@ void Tracer::noMember(Loc loc, llvm::StringRef path, llvm::StringRef name, llvm:
 
 namespace {
 
-/// Returns the assignment whose value has the place, also in functions, classes and blocks. Null if it is elsewhere.
+bool has(const AssignStmt& assign, Loc loc) {
+  return assign.targets.front()->loc.begin <= loc.begin && loc.begin < assign.value->loc.end;
+}
+
+/// Returns the assignment that has the place, also in functions, classes and blocks. Null if it is elsewhere.
 const AssignStmt* assignmentAt(const Block& body, Loc loc) {
   const AssignStmt* found = nullptr;
   for (const Stmt* stmt : body) {
@@ -137,7 +141,7 @@ const AssignStmt* assignmentAt(const Block& body, Loc loc) {
     switch (stmt->kind) {
     case StmtKind::Assign: {
       const auto* assign = llvm::cast<AssignStmt>(stmt);
-      if (assign->value->loc.begin <= loc.begin && loc.end <= assign->value->loc.end) found = assign;
+      if (has(*assign, loc)) found = assign;
       break;
     }
     case StmtKind::Def: found = assignmentAt(llvm::cast<DefStmt>(stmt)->function->body, loc); break;
@@ -148,6 +152,7 @@ const AssignStmt* assignmentAt(const Block& body, Loc loc) {
       if (!found) found = assignmentAt(llvm::cast<IfStmt>(stmt)->otherwise, loc);
       break;
     case StmtKind::For: found = assignmentAt(llvm::cast<ForStmt>(stmt)->body, loc); break;
+    case StmtKind::While: found = assignmentAt(llvm::cast<WhileStmt>(stmt)->body, loc); break;
     case StmtKind::With: found = assignmentAt(llvm::cast<WithStmt>(stmt)->body, loc); break;
     default: break;
     }
@@ -183,23 +188,20 @@ std::string Tracer::declarationInText(llvm::StringRef name) {
   return declaration.empty() ? declarationOf(name, usageOf(*text, name, /*asParameter=*/true)) : declaration;
 }
 
-/// Fails with the declaration of a name of the module whose value needs something of another line that attnc does not
-/// evaluate. What its own line has is told as it is.
-void Tracer::failComputed(const Deferred& why) {
-  const auto found = computed.find(&why);
-  if (found == computed.end() || !text || why.findings.empty()) return;
-  const auto [name, loc] = found->second;
+/// Fails with the declaration of a name whose value needs something of another line that attnc does not evaluate. What
+/// its own line has is told as it is.
+void Tracer::failComputed(const Expr& expr, const Deferred& why) {
+  const auto* name = llvm::dyn_cast<NameExpr>(&expr);
+  if (!name || !text || why.findings.empty()) return;
   const Loc reason = why.findings.front().loc;
-  const auto binds = [loc = loc](const Stmt* stmt) {
-    const auto* assign = llvm::dyn_cast<AssignStmt>(stmt);
-    return assign && llvm::any_of(assign->targets, [&](const Expr* target) { return target->loc.begin == loc.begin; });
-  };
-  const auto line = llvm::find_if(*text, binds);
-  if (line == text->end()) return;
-  const Loc value = llvm::cast<AssignStmt>(*line)->value->loc;
-  if (reason.text != 0 || (loc.begin <= reason.begin && reason.begin < value.end)) return;
-  const std::string declaration = declarationInText(name);
-  if (!declaration.empty()) diagnostics.fail(loc, diag::computedName, std::string_view(name), declaration);
+  const auto found = computed.find({reason.begin, name->name});
+  if (found == computed.end() || reason.text != 0) return;
+  const auto [loc, isModules] = found->second;
+  if (!isModules && !isInMod) return;
+  const AssignStmt* line = assignmentAt(*text, loc);
+  if (!line || has(*line, reason) || (isModules && !llvm::is_contained(*text, line))) return;
+  const std::string declaration = declarationInText(name->name);
+  if (!declaration.empty()) diagnostics.fail(loc, diag::computedName, std::string_view(name->name), declaration);
 }
 
 void Tracer::failSyntax(std::string_view what) { fail(diag::unsupportedSyntax, what, syntaxRepair(what)); }

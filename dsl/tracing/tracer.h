@@ -165,7 +165,7 @@ private:
   // suggestions.cpp
   [[noreturn]] void failSyntax(std::string_view what);
   std::string declarationAt(Loc loc, llvm::StringRef hint);
-  void failComputed(const Deferred& why);
+  void failComputed(const Expr& expr, const Deferred& why);
   [[noreturn]] void undefined(llvm::StringRef name, Scope* from);
   [[noreturn]] void noMember(Loc loc, llvm::StringRef path, llvm::StringRef name,
                              llvm::ArrayRef<llvm::StringRef> known);
@@ -190,8 +190,9 @@ private:
   Object returned;
   llvm::DenseMap<const void*, const Deferred*> spoiled; // objects that were changed in an unknown way
   llvm::DenseMap<unsigned, const Deferred*> written;    // captured tensors that were changed in an unknown way
-  // Names of the module, and where they are assigned, whose values could not be evaluated.
-  llvm::DenseMap<const Deferred*, std::pair<llvm::StringRef, Loc>> computed;
+  // Where names are assigned outside of mods whose values could not be evaluated, by the place of the reason, and name;
+  // and whether they are the module's. Others are told only in a mod.
+  std::map<std::pair<uint32_t, llvm::StringRef>, std::pair<Loc, bool>> computed;
   // Names, with the scope or object that holds them, that mean a capture because their values could not be evaluated.
   std::set<std::pair<const void*, std::string>> standIns;
   llvm::DenseSet<const BinaryExpr*> mixedBits; // `flag & x` of a bool and something else

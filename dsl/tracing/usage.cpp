@@ -204,6 +204,7 @@ private:
         indices.push_back(index);
       whole = path[--at];
     }
+    if (llvm::any_of(indices, [](const Expr* index) { return index->kind == ExprKind::Slice; })) return; // not a mod's
     for (size_t axis = 0; axis < indices.size(); ++axis) addDim(axis, *indices[axis]);
     const Expr* user = at > 0 ? path[at - 1] : nullptr;
     if (const auto* call = llvm::dyn_cast_or_null<CallExpr>(user); call && call->callee != whole) {

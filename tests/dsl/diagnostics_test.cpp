@@ -431,6 +431,27 @@ TEST_CASE("hints about mods of other functions can be typed", "[dsl]") {
   CHECK(hintOf(made).find("declare it, `--capture \"ids: i32[KV_LEN]\"`") == 0);
 }
 
+TEST_CASE("a tensor that a script computes far from its mod is declared under the name that the mod reads", "[dsl]") {
+  const std::string text = "import torch\n"
+                           "def pack(n):\n"
+                           "  parts = []\n"
+                           "  parts.append(torch.bincount(n))\n"
+                           "  return parts, torch.stack(parts)\n"
+                           "def mask_of(ids):\n"
+                           "  def same(b, h, q_idx, kv_idx): return ids[b, q_idx] == ids[b, kv_idx]\n"
+                           "  return create_block_mask(same, 1, 1, 8, 8)\n"
+                           "def main():\n"
+                           "  while step():\n"
+                           "    parts, ids = (each.to('cuda') for each in pack(3))\n"
+                           "    mask_of(ids[:, :-1].contiguous())\n"
+                           "main()\n";
+  const Error error = refusalOf(dsl::trace(text));
+  CHECK(error.message.find("<mod>:11:12: error: `ids` is computed by Python: attnc does not run this line\n") == 0);
+  CHECK(error.diagnostics.at(0).hint == "declare what it holds: `--capture 'ids: i32[B, KV_LEN]'`");
+  // What a mod assigns itself is told as it is.
+  CHECK(refusalOf(dsl::trace(mask("x = q_idx\n if x > 3: x = x * 2\n return x > kv_idx"))).diagnostics.size() == 1);
+}
+
 TEST_CASE("a caret stands right in a line that is not ASCII", "[dsl]") {
   CHECK(refusalOf(dsl::trace("x = \"h\xc3\xa9h\xc3\xa9\" + y\nq_idx > x")).message ==
         "<mod>:1:16: error: `y` is not defined\n"
