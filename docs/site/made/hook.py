@@ -10,7 +10,7 @@ BashSessionLexer._ps1rgx = re.compile(r"^(\$ )(.*\n?)")
 BashSessionLexer._venv = re.compile(r"(?!)")
 
 # Weights of pages in the search, by the beginning of their path; those of guides are 1.
-WEIGHTS = {"notes/": 0.1, "benchmarks": 0.2, "changelog": 0.2, "contributing": 0.2, "operations": 0.2, "api/": 0.4,
+WEIGHTS = {"start": 2, "notes/": 0.1, "benchmarks": 0.2, "changelog": 0.2, "contributing": 0.2, "operations": 0.2, "api/": 0.4,
            "diagnostics": 0.5, "gallery/": 0.5, "internals": 0.5, "commands/": 0.7}
 
 
