@@ -2,7 +2,7 @@
 # Tries the files of a release as their users would, on a machine without a GPU.
 #   tools/release/try.sh [--bare] DIST
 # --bare: on a bare Debian, as root. First the command runs there as it is. Then packages are installed that C and pip
-# need, and at last attnc's own.
+# need, and at last attnc's own. With ATTNC_TRY_TORCH=PYTHON, a Python with torch, a script of FlexAttention also runs.
 set -euo pipefail
 bare=''
 [ "$1" != --bare ] || { bare=yes && shift; }
@@ -72,6 +72,25 @@ weights = numpy.tril(numpy.exp(q @ k.mT / 32**0.5))
 numpy.testing.assert_allclose(out[0], weights / weights.sum(-1, keepdims=True) @ v, atol=1e-5)
 print("attnc.attention: as the definition")
 END
+if [ -n "${ATTNC_TRY_TORCH:-}" ]; then
+  step "the wheel in a FlexAttention script, one import changed"
+  "$ATTNC_TRY_TORCH" -m pip install --quiet --disable-pip-version-check --no-deps --target "$work/packages" \
+    "$dist/attnc-$version-py3-"*.whl
+  cat >"$work/flex.py" <<END
+import sys, torch
+from torch.nn.attention.flex_attention import create_block_mask, flex_attention
+q, k, v = torch.randn(3, 1, 2, 256, 32, generator=torch.Generator().manual_seed(0))
+slopes = torch.tensor([0.5, 0.25])
+mask = create_block_mask(lambda b, h, q_idx, kv_idx: q_idx >= kv_idx, None, None, 256, 256, device="cpu")
+out = flex_attention(q, k, v, lambda score, b, h, q_idx, kv_idx: score + slopes[h] * (kv_idx - q_idx), mask)
+if len(sys.argv) > 1:
+    torch.testing.assert_close(out, torch.load(sys.argv[1]))
+    print("attnc.torch: as PyTorch's flex_attention")
+torch.save(out, "out.pt")
+END
+  sed "s/^from torch[^ ]* import/from attnc.torch import/" "$work/flex.py" >"$work/changed.py"
+  (cd "$work" && "$ATTNC_TRY_TORCH" flex.py && PYTHONPATH=packages "$ATTNC_TRY_TORCH" changed.py out.pt)
+fi
 [ -n "$bare" ] || exit 0
 
 step "the Debian package"
