@@ -13,7 +13,8 @@
 
 namespace attnc {
 
-/// What is claimed of a mod. Live scores are those that mask_mod, or a -inf of score_mod, leaves.
+/// What is claimed of a mod. A score lives if mask_mod is true and score_mod does not return a written -inf for it, as
+/// in `torch.where(near, score, -float("inf"))`. A -inf that comes from captured values counts as a score.
 struct Claim {
   /// Kind of a claim.
   enum class Kind {
@@ -24,8 +25,8 @@ struct Claim {
     Same,          ///< The same, and live scores are equal, NaN to NaN.
   };
   Kind kind = Kind::Holds;  ///< Kind of the claim.
-  std::optional<Mod> other; ///< A property as a mod with a mask_mod; for SameMask and Same, the other mod. Captures of
-                            ///< equal names are the same.
+  std::optional<Mod> other; ///< A property as a mod with a mask_mod; for SameMask and Same, the other mod. Captures and
+                            ///< extents of equal names are the same.
 };
 
 /// How a claim is proved.
@@ -40,7 +41,7 @@ struct ProofOptions {
 struct ExampleCapture {
   std::string name;           ///< Name of the capture.
   std::vector<int64_t> index; ///< Index of the element; empty for a scalar.
-  double value = 0;           ///< Value as a number; 0 or 1 for a bool.
+  std::string value;          ///< Value as text: "3", "-inf", "True".
 };
 
 /// What came of a claim.
@@ -48,6 +49,7 @@ struct Proof {
   /// Answer to a claim.
   enum class Answer {
     Proved,    ///< It holds for all b, h, indices, extents of at least 1, and captures that the assumptions allow.
+               ///< Some do: assumptions that nothing meets are Undecided.
     Refuted,   ///< It does not hold; the members below are an example.
     Undecided, ///< Neither was found; `why` says what stands in the way.
   };
@@ -66,11 +68,12 @@ struct Proof {
   std::string picture;
 };
 
-/// Proves a claim about a mod, or finds an example against it, small extents first. Intervals and examples come first,
-/// then Z3 (https://github.com/Z3Prover/z3), which is opened at run time. Integers are bit-vectors, f32 are IEEE
-/// floats, captured tensors are functions; an example of Z3 is evaluated before it is told. Without Z3, claims that
-/// neither intervals nor examples decide are Undecided. Needs no GPU. Errors (environment): `other` is missing, or one
-/// capture has two declarations.
+/// Proves a claim about a mod, or finds an example against it, small extents first. It is about launches without KV
+/// lengths and query offsets: positions count from 0. Intervals and examples come first, then Z3
+/// (https://github.com/Z3Prover/z3), which is opened at run time. Integers are bit-vectors, f32 are IEEE floats,
+/// captured tensors are functions; an example of Z3 is evaluated before it is told. Without Z3, claims that neither
+/// intervals nor examples decide are Undecided. Needs no GPU. Errors (environment): `other` is missing, or one capture
+/// has two declarations.
 Expected<Proof> prove(const Mod& mod, const Claim& claim, const ProofOptions& options = {});
 
 } // namespace attnc

@@ -6,6 +6,9 @@
 #include <fmt/format.h>
 #include <llvm/ADT/STLExtras.h>
 
+#include <algorithm>
+#include <functional>
+
 namespace attnc::proofs {
 
 using ir::Module;
@@ -16,11 +19,21 @@ using ir::Value;
 
 namespace {
 
-template <class T> int64_t indexOf(std::vector<T>& all, const T& one, llvm::function_ref<bool(const T&)> isSame) {
-  const auto found = llvm::find_if(all, isSame);
-  if (found != all.end()) return found - all.begin();
+/// Returns the index of the first element that is the same, which may be `one`, added.
+template <class T, class Same> int64_t indexOf(std::vector<T>& all, const T& one, Same isSame) {
+  for (size_t i = 0; i < all.size(); ++i)
+    if (isSame(all[i], one)) return int64_t(i);
   all.push_back(one);
   return int64_t(all.size()) - 1;
+}
+
+template <class Capture> bool isSameName(const Capture& a, const Capture& b) { return a.name == b.name; }
+
+bool isSame(const ir::TensorCapture& a, const ir::TensorCapture& b) {
+  const auto isSameExtent = [](const ir::Extent& x, const ir::Extent& y) {
+    return x.isNamed == y.isNamed && x.value == y.value;
+  };
+  return a.dtype == b.dtype && std::equal(a.shape.begin(), a.shape.end(), b.shape.begin(), b.shape.end(), isSameExtent);
 }
 
 Value maskOf(Module& to, Import& import, const Module& from, std::optional<Value> column = {}) {
@@ -82,42 +95,36 @@ struct Begun {
 
 Expected<Import> Import::into(Module& to, const Module& from) {
   Import import(to, from);
-  for (const std::string& dim : from.dims)
-    import.dims.push_back(indexOf<std::string>(to.dims, dim, [&](const std::string& known) { return known == dim;
-}));
-const auto clash = [](const std::string& name) {
-  return Error::environment(fmt::format("the capture `{}` has two declarations that differ", name));
-};
-for (ir::TensorCapture tensor : from.tensors) {
-  for (ir::Extent& extent : tensor.shape)
-    if (extent.isNamed) extent.value = import.dims[size_t(extent.value)];
-  const int64_t at =
-      indexOf<ir::TensorCapture>(to.tensors, tensor, [&](const auto& known) { return known.name == tensor.name; });
-  const ir::TensorCapture& known = to.tensors[size_t(at)];
-  if (known.dtype != tensor.dtype || !std::equal(known.shape.begin(), known.shape.end(), tensor.shape.begin(),
-                                                 tensor.shape.end(), [](const ir::Extent& a, const ir::Extent& b) {
-                                                   return a.isNamed == b.isNamed && a.value == b.value;
-                                                 }))
-    return clash(tensor.name);
-  import.tensors.push_back(at);
-}
-for (const ir::ScalarCapture& scalar : from.scalars) {
-  const int64_t at =
-      indexOf<ir::ScalarCapture>(to.scalars, scalar, [&](const auto& known) { return known.name == scalar.name; });
-  if (to.scalars[size_t(at)].type != scalar.type) return clash(scalar.name);
-  import.scalars.push_back(at);
-}
-for (ir::Grid grid : from.grids) {
-  const auto move = [&](ir::Grid::Number& number) {
-    if (number.kind == ir::Grid::Number::Kind::Scalar) number.value = import.scalars[size_t(number.value)];
-    if (number.kind == ir::Grid::Number::Kind::Dim || number.kind == ir::Grid::Number::Kind::Rest)
-      number.value = import.dims[size_t(number.value)];
+  const auto clash = [](const std::string& name) {
+    return Error::environment(fmt::format("the capture `{}` has two declarations that differ", name));
   };
-  llvm::for_each(grid.extents, move), move(grid.before);
-    import.grids.push_back(indexOf<ir::Grid>(to.grids, grid, [&](const ir::Grid& known) { return known == grid;
-}));
-} // namespace attnc::proofs
-return import;
+  const auto isNamed = [](const auto& all, const std::string& name) {
+    return llvm::any_of(all, [&](const auto& known) { return known.name == name; });
+  };
+  for (const std::string& dim : from.dims) import.dims.push_back(indexOf(to.dims, dim, std::equal_to<>()));
+  for (ir::TensorCapture tensor : from.tensors) {
+    for (ir::Extent& extent : tensor.shape)
+      if (extent.isNamed) extent.value = import.dims[size_t(extent.value)];
+    const int64_t at = indexOf(to.tensors, tensor, isSameName<ir::TensorCapture>);
+    if (!isSame(to.tensors[size_t(at)], tensor) || isNamed(to.scalars, tensor.name)) return clash(tensor.name);
+    import.tensors.push_back(at);
+  }
+  for (const ir::ScalarCapture& scalar : from.scalars) {
+    const int64_t at = indexOf(to.scalars, scalar, isSameName<ir::ScalarCapture>);
+    if (to.scalars[size_t(at)].type != scalar.type || isNamed(to.tensors, scalar.name)) return clash(scalar.name);
+    import.scalars.push_back(at);
+  }
+  using Kind = ir::Grid::Number::Kind;
+  const auto move = [&](ir::Grid::Number& number) {
+    if (number.kind == Kind::Scalar) number.value = import.scalars[size_t(number.value)];
+    if (number.kind == Kind::Dim || number.kind == Kind::Rest) number.value = import.dims[size_t(number.value)];
+  };
+  for (ir::Grid grid : from.grids) {
+    for (ir::Grid::Number& extent : grid.extents) move(extent);
+    move(grid.before);
+    import.grids.push_back(indexOf(to.grids, grid, std::equal_to<>()));
+  }
+  return import;
 }
 
 Value Import::copy(Value root, ParamKind replaced, std::optional<Value> by) {
@@ -166,6 +173,12 @@ Expected<Module> claimOf(const Module& mask, const Module& property, bool never,
   return (*std::move(begun)).finished(claim);
 }
 
+Expected<Module> claimOfNone(const Module& mask, bool rows, llvm::ArrayRef<const Module*> assumptions) {
+  ATTNC_TRY_AS(begun, Begun::make(mask, assumptions));
+  const Value dead = rows ? begun->module.constBool(false) : inverse(begun->module, begun->live);
+  return (*std::move(begun)).finished(dead);
+}
+
 Expected<Module> claimOfSame(const Module& mask, const Module& other, bool scores,
                              llvm::ArrayRef<const Module*> assumptions) {
   ATTNC_TRY_AS(begun, Begun::make(mask, assumptions));
@@ -175,7 +188,11 @@ Expected<Module> claimOfSame(const Module& mask, const Module& other, bool score
   addConditions(module, *import, other, "other_");
   if (scores) {
     ATTNC_TRY_AS(ofMask, Import::into(module, mask));
-    module.scalars.push_back({"score", Type::F32});
+    std::string name = "score"; // unless a capture has this name
+    while (llvm::any_of(module.scalars, [&](const auto& known) { return known.name == name; }) ||
+           llvm::any_of(module.tensors, [&](const auto& known) { return known.name == name; }))
+      name += "_";
+    module.scalars.push_back({name, Type::F32});
     const Value given = module.scalar(unsigned(module.scalars.size()) - 1);
     const auto scoreOf = [&](Import& from, const Module& its) {
       const std::optional<Value> score = its.output(ir::kScore);

@@ -14,10 +14,10 @@ namespace attnc::proofs {
 inline constexpr const char* kLive = "live";
 inline constexpr const char* kAssumed = "assumed";
 
-/// Copies values of a module into another one. Declarations of equal names become one.
+/// Copies values of a module into another one. Captures and extents of equal names become one.
 class Import {
 public:
-  /// Adds the declarations of `from` that `to` lacks. Error (environment): one name with two types.
+  /// Adds the declarations of `from` that `to` lacks. Error (environment): one name with two declarations.
   static Expected<Import> into(ir::Module& to, const ir::Module& from);
 
   /// Returns the copy of a value, with another value in place of a parameter if one is given.
@@ -35,8 +35,11 @@ private:
 Expected<ir::Module> claimOf(const ir::Module& mask, const ir::Module& property, bool never,
                              llvm::ArrayRef<const ir::Module*> assumptions);
 
+/// Returns the claim that no score meets the assumptions: no live one, or no score at all if `rows`.
+Expected<ir::Module> claimOfNone(const ir::Module& mask, bool rows, llvm::ArrayRef<const ir::Module*> assumptions);
+
 /// Returns the claim that both masks are equal, and the scores of live elements if `scores`. The score that mods are
-/// given is then the scalar capture `score`.
+/// given is then the scalar capture `score`, or `score_` if the mods have one of that name.
 Expected<ir::Module> claimOfSame(const ir::Module& mask, const ir::Module& other, bool scores,
                                  llvm::ArrayRef<const ir::Module*> assumptions);
 

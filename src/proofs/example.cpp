@@ -9,14 +9,16 @@
 #include "support/element.h"
 
 #include <algorithm>
-#include <cmath>
+#include <cstring>
+#include <fmt/format.h>
 #include <random>
 
 namespace attnc::proofs {
 namespace {
 
 constexpr int64_t kMaxBytes = 64 << 20;
-constexpr int64_t kMostRows = 32; // of a picture
+constexpr int64_t kMostDrawn = 1 << 22; // elements
+constexpr int64_t kMostRows = 32;       // of a picture
 
 int64_t extentOf(const ir::Module& module, const ir::Extent& extent, const Launch& launch) {
   if (!extent.isNamed) return extent.value;
@@ -38,53 +40,65 @@ void forEachIndex(llvm::ArrayRef<int64_t> shape, llvm::function_ref<void(llvm::A
   }
 }
 
+double doubleOf(ir::Type type, Number number) {
+  return type == ir::Type::F32 ? double(number.real) : double(number.integer);
+}
+
+std::string textOf(ir::Type type, Number number) {
+  if (type == ir::Type::Bool) return number.integer ? "True" : "False";
+  return type == ir::Type::F32 ? fmt::format("{:g}", number.real) : fmt::format("{}", number.integer);
+}
+
 } // namespace
 
-bool Launch::fill(const ir::Module& module, const std::function<double(size_t, llvm::ArrayRef<int64_t>)>& elementOf,
-                  const std::function<double(size_t)>& scalarOf) {
+bool Launch::fill(const ir::Module& module, const ElementOf& elementOf, const ScalarOf& scalarOf) {
   storage.clear();
   Captures captures;
   int64_t bytes = 0;
   for (size_t i = 0; i < module.tensors.size(); ++i) {
     const ir::TensorCapture& tensor = module.tensors[i];
-    llvm::SmallVector<int64_t, 4> shape;
-    int64_t size = dtypeBytes(tensor.dtype);
-    for (const ir::Extent& extent : tensor.shape) {
-      shape.push_back(extentOf(module, extent, *this));
-      size *= shape.back();
+    TensorView view;
+    view.dtype = tensor.dtype, view.rank = int(tensor.shape.size());
+    int64_t size = 1;
+    for (size_t axis = tensor.shape.size(); axis-- > 0;) {
+      view.stride[axis] = size;
+      view.shape[axis] = extentOf(module, tensor.shape[axis], *this);
+      size *= view.shape[axis];
       if (size > kMaxBytes) return false;
     }
+    size *= dtypeBytes(tensor.dtype);
     if ((bytes += size) > kMaxBytes) return false;
-    storage.emplace_back(size_t(size));
+    char* const data = storage.emplace_back(size_t(size)).data();
+    view.data = data;
+    const ir::Type type = ir::loadedType(tensor.dtype);
     int64_t at = 0;
-    forEachIndex(shape, [&](llvm::ArrayRef<int64_t> index) {
-      const double value = elementOf(i, index);
-      if (tensor.dtype == DType::I64) {
-        const int64_t exact = int64_t(value);
-        std::memcpy(storage.back().data() + 8 * at++, &exact, 8);
-      } else {
-        writeElement(storage.back().data(), tensor.dtype, at++, value);
-      }
+    forEachIndex({view.shape.data(), size_t(view.rank)}, [&](llvm::ArrayRef<int64_t> index) {
+      const Number value = elementOf(i, index);
+      if (tensor.dtype == DType::I64)
+        std::memcpy(data + 8 * at++, &value.integer, 8); // exact
+      else
+        writeElement(data, tensor.dtype, at++, doubleOf(type, value));
     });
-    TensorView view;
-    view.data = storage.back().data(), view.dtype = tensor.dtype, view.rank = int(shape.size());
-    int64_t stride = 1;
-    for (size_t axis = shape.size(); axis-- > 0; stride *= shape[axis])
-      view.shape[axis] = shape[axis], view.stride[axis] = stride;
     captures.set(tensor.name, view);
   }
   for (size_t i = 0; i < module.scalars.size(); ++i) {
-    const double value = scalarOf(i);
+    const Number value = scalarOf(i);
     switch (module.scalars[i].type) {
-    case ir::Type::Bool: captures.set(module.scalars[i].name, value != 0); break;
-    case ir::Type::F32: captures.set(module.scalars[i].name, value); break;
-    default: captures.set(module.scalars[i].name, int64_t(value));
+    case ir::Type::Bool: captures.set(module.scalars[i].name, value.integer != 0); break;
+    case ir::Type::F32: captures.set(module.scalars[i].name, double(value.real)); break;
+    default: captures.set(module.scalars[i].name, value.integer);
     }
   }
   auto bound = ir::bind(module, captures, problem);
   if (!bound) return false;
   bindings = *std::move(bound);
   return true;
+}
+
+int64_t Launch::elements() const {
+  int64_t count = 0;
+  for (const TensorView& tensor : bindings.tensors) count += tensor.elements();
+  return count;
 }
 
 std::optional<Element> failureIn(const ir::Module& claim, const Launch& launch) {
@@ -125,33 +139,37 @@ std::optional<Element> drawFailure(const ir::Module& module, const std::set<std:
                                    const std::function<std::optional<Element>(const Launch&)>& fails) {
   std::mt19937_64 random(1);
   const auto below = [&](uint64_t bound) { return int64_t(random() % bound); };
+  int64_t drawn = 0;
   for (int64_t size = 1; size <= 6; ++size)
     for (int64_t other = 1; other <= size; ++other)
       for (int turn = 0; turn < 16; ++turn) {
-        launch.problem = {.batch = 1 + turn / 8,
-                          .qHeads = 1 + turn / 8,
-                          .kvHeads = 1,
+        const bool isLarge = turn >= 8;
+        launch.problem = {.batch = isLarge ? 2 : 1,
+                          .qHeads = isLarge ? 2 : 1,
+                          .kvHeads = turn >= 12 ? 2 : 1,
                           .qLen = turn % 2 ? size : other,
                           .kvLen = turn % 2 ? other : size};
         launch.extents.clear();
         for (size_t dim = ir::kBuiltinDims; dim < module.dims.size(); ++dim)
           launch.extents[module.dims[dim]] = 1 + below(uint64_t(size) + 1);
-        double last = 0;
+        int64_t last = 0;
         const auto elementOf = [&](size_t tensor, llvm::ArrayRef<int64_t> index) {
           const ir::TensorCapture& capture = module.tensors[tensor];
-          if (capture.dtype == DType::Bool) return double(below(2));
-          const bool isFirst = index.empty() || index.back() == 0;
-          if (nondecreasing.count(capture.name)) return last = (isFirst ? double(below(2)) : last) + double(below(2));
-          return double(below(4)) - (capture.dtype != DType::U8 && below(8) == 0 ? 2 : 0);
+          const bool isSorted = nondecreasing.count(capture.name), isBool = capture.dtype == DType::Bool;
+          int64_t value = isBool ? below(2) : below(4) - (capture.dtype != DType::U8 && below(8) == 0 ? 2 : 0);
+          if (isSorted) value = last = (index.empty() || index.back() == 0 ? 0 : last) + below(2);
+          if (isBool) value = std::min<int64_t>(value, 1);
+          return ir::loadedType(capture.dtype) == ir::Type::F32 ? Number{.real = float(value)}
+                                                                : Number{.integer = value};
         };
         const auto scalarOf = [&](size_t scalar) {
           const ir::Type type = module.scalars[scalar].type;
-          return type == ir::Type::Bool  ? double(below(2))
-                 : type == ir::Type::F32 ? double(below(5)) / 2 - 0.5
-                                         : double(below(uint64_t(size) + 2) - (below(8) == 0));
+          if (type == ir::Type::F32) return Number{.real = float(below(5)) / 2 - 0.5f};
+          return Number{.integer = type == ir::Type::Bool ? below(2) : below(uint64_t(size) + 2) - (below(8) == 0)};
         };
         if (!launch.fill(module, elementOf, scalarOf)) continue;
         if (const auto at = fails(launch)) return at;
+        if ((drawn += launch.elements()) > kMostDrawn) return std::nullopt;
       }
   return std::nullopt;
 }
@@ -161,22 +179,19 @@ void tell(const ir::Module& claim, const Launch& launch, const Element& at, bool
   proof.b = at.b, proof.h = at.h, proof.qIdx = at.q, proof.kvIdx = at.kv;
   const ir::Value root = *claim.output(ir::kMask);
   const std::vector<Number> values = ir::valuesAt(claim, launch.bound(), root, 0, at.b, at.h, at.q, at.kv);
-  const std::vector<bool> needed = ir::neededByOutputs(claim);
+  const std::vector<bool> needed = ir::neededBy(claim, root);
   std::set<std::pair<std::string, std::vector<int64_t>>> told;
-  const auto numberOf = [](ir::Type type, Number number) {
-    return type == ir::Type::F32 ? double(number.real) : double(number.integer);
-  };
   for (uint32_t id = 0; id < claim.size(); ++id) {
     const ir::Node& node = claim[{id}];
     if (!needed[id]) continue;
     if (node.op == ir::Op::Scalar) {
       const ir::ScalarCapture& scalar = claim.scalars[size_t(node.attr)];
       if (told.insert({scalar.name, {}}).second)
-        proof.captures.push_back({scalar.name, {}, numberOf(scalar.type, values[id])});
+        proof.captures.push_back({scalar.name, {}, textOf(scalar.type, values[id])});
     }
     if (node.op != ir::Op::Load) continue;
     const ir::TensorCapture& tensor = claim.tensors[size_t(node.attr)];
-    ExampleCapture element{.name = tensor.name, .value = numberOf(node.type, values[id])};
+    ExampleCapture element{.name = tensor.name, .value = textOf(node.type, values[id])};
     for (unsigned axis = 0; axis < node.operands.size(); ++axis) {
       const int64_t end = extentOf(claim, tensor.shape[axis], launch);
       element.index.push_back(std::clamp<int64_t>(values[node.operands[axis].id].integer, 0, end - 1));

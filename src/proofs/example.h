@@ -5,6 +5,7 @@
 #include "attnc/prove.h"
 #include "ir/bindings.h"
 #include "ir/ir.h"
+#include "support/element.h"
 
 #include <functional>
 #include <map>
@@ -19,10 +20,11 @@ class Launch {
 public:
   ProblemShape problem;
   std::map<std::string, int64_t> extents; ///< free ones
-  /// Fills the captures: `elementOf(tensor, index)` and `scalarOf(scalar)` give their values. Returns false if they
-  /// take more than 64 MiB, or do not bind.
-  bool fill(const ir::Module& module, const std::function<double(size_t, llvm::ArrayRef<int64_t>)>& elementOf,
-            const std::function<double(size_t)>& scalarOf);
+  using ElementOf = std::function<Number(size_t tensor, llvm::ArrayRef<int64_t> index)>;
+  using ScalarOf = std::function<Number(size_t scalar)>;
+  /// Fills the captures. Returns false if they take more than 64 MiB, or do not bind.
+  bool fill(const ir::Module& module, const ElementOf& elementOf, const ScalarOf& scalarOf);
+  int64_t elements() const; ///< of all captured tensors
   const ir::Bindings& bound() const { return bindings; }
 
 private:
@@ -39,7 +41,8 @@ std::optional<Element> failureIn(const ir::Module& claim, const Launch& launch);
 /// Returns the first row of which no element lives, though the assumptions hold for all of them.
 std::optional<Element> deadRowIn(const ir::Module& claim, const Launch& launch);
 
-/// Draws small launches until one fails: `fails` returns the element. Returns nullopt if none does.
+/// Draws small launches until one fails: `fails` returns the element. Returns nullopt if none does, or captures are
+/// large.
 std::optional<Element> drawFailure(const ir::Module& module, const std::set<std::string>& nondecreasing, Launch& launch,
                                    const std::function<std::optional<Element>(const Launch&)>& fails);
 

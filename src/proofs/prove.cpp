@@ -10,7 +10,10 @@
 #include "proofs/solver.h"
 #include "support/try.h"
 
+#include <algorithm>
+#include <chrono>
 #include <fmt/format.h>
+#include <set>
 
 namespace attnc {
 namespace {
@@ -34,71 +37,119 @@ Expected<Module> moduleOf(const Mod& mod, const Claim& claim, llvm::ArrayRef<con
   return proofs::claimOf(mod.module(), other, claim.kind == Claim::Kind::Never, assumptions);
 }
 
-Expected<Proof> proveHere(const Mod& mod, const Claim& claim, const ProofOptions& options) {
-  std::vector<const Module*> assumptions;
-  for (const Mod& assumption : options.assumptions) assumptions.push_back(&assumption.module());
-  const std::set<std::string> nondecreasing(options.nondecreasing.begin(), options.nondecreasing.end());
-  const bool isRow = claim.kind == Claim::Kind::EveryRowLives;
-  ATTNC_TRY_AS(module, moduleOf(mod, claim, assumptions));
-  ATTNC_TRY(passes::runPipeline(*module));
-  Proof proof;
-  const ir::Value root = *module->output(ir::kMask);
-  if (module->isConst(root) && module->integer(root)) {
-    proof.answer = Proof::Answer::Proved, proof.by = "intervals";
+/// A claim on its way to an answer.
+class Prover {
+public:
+  Prover(const Mod& mod, const Claim& claim, const ProofOptions& options)
+      : mod(mod), claim(claim), options(options),
+        nondecreasing(options.nondecreasing.begin(), options.nondecreasing.end()),
+        isRow(claim.kind == Claim::Kind::EveryRowLives),
+        end(Clock::now() + std::chrono::microseconds(int64_t(options.seconds * 1e6))) {
+    for (const Mod& assumption : options.assumptions) assumptions.push_back(&assumption.module());
+  }
+
+  Expected<Proof> run() {
+    ATTNC_TRY_AS(module, moduleOf(mod, claim, assumptions));
+    ATTNC_TRY_AS(outcome, decide(*module, left(), isRow));
+    if (outcome->answer == Outcome::Found) return refuted(*module, *outcome);
+    if (outcome->answer != Outcome::None && isRow)
+      for (int64_t columns = 1; columns <= kShortRows && left() > 0; ++columns) {
+        ATTNC_TRY_AS(rows, proofs::claimOfShortRows(mod.module(), columns, assumptions));
+        ATTNC_TRY_AS(found, decide(*rows, left() / 2, isRow));
+        if (found->answer == Outcome::Found) return refuted(*rows, *found);
+      }
+    Proof proof;
+    if (outcome->answer != Outcome::None) {
+      proof.why = whyUndecided(*outcome);
+      return proof;
+    }
+    if (!assumptions.empty() || !nondecreasing.empty()) {
+      ATTNC_TRY_AS(none, proofs::claimOfNone(mod.module(), isRow, assumptions));
+      ATTNC_TRY_AS(met, decide(*none, std::max(1.0, left()), false));
+      if (met->answer == Outcome::None) {
+        proof.why = isRow ? "nothing meets the assumptions" : "no live score meets the assumptions";
+        return proof;
+      }
+    }
+    proof.answer = Proof::Answer::Proved, proof.by = outcome->by;
     return proof;
   }
-  Launch launch;
-  const auto failureIn = [&](const Launch& drawn) {
-    return isRow ? proofs::deadRowIn(*module, drawn) : proofs::failureIn(*module, drawn);
-  };
-  const auto refuted = [&](const Module& by, const Element& at, std::string how) {
-    proof.answer = Proof::Answer::Refuted, proof.by = std::move(how);
-    proofs::tell(by, launch, at, isRow, proof);
-    return proof;
-  };
-  if (const auto at = proofs::drawFailure(*module, nondecreasing, launch, failureIn))
-    return refuted(*module, *at, "examples");
 
-  std::string obstacle;
-  const auto failsAt = [&](const Module& of, const Launch& found, const Element& at) {
-    return isRow ? proofs::isRowDead(of, found, at) : proofs::isFalse(of, found, at);
+private:
+  using Clock = std::chrono::steady_clock;
+  using Outcome = Question::Outcome;
+  static constexpr int64_t kShortRows = 8;
+
+  struct Decided {
+    Outcome answer = Outcome::Unknown;
+    std::string by, obstacle, missing; ///< missing: why there is no solver
+    Launch launch;
+    Element at;
   };
-  const auto ask = [&](const Module& of, double seconds) -> Expected<bool> { // whether the proof is finished
+
+  double left() const { return std::max(0.0, std::chrono::duration<double>(end - Clock::now()).count()); }
+
+  /// Looks for an example against a claim: in what the passes make of it, in drawn launches, then by the solver.
+  /// `byRow`: an example is a row without a live score.
+  Expected<Decided> decide(Module& module, double seconds, bool byRow) const {
+    ATTNC_TRY(passes::runPipeline(module));
+    Decided decided;
+    const ir::Value root = *module.output(ir::kMask);
+    if (module.isConst(root) && module.integer(root)) {
+      decided.answer = Outcome::None, decided.by = "intervals";
+      return decided;
+    }
+    const auto failureIn = [&](const Launch& drawn) {
+      return byRow ? proofs::deadRowIn(module, drawn) : proofs::failureIn(module, drawn);
+    };
+    if (const auto at = proofs::drawFailure(module, nondecreasing, decided.launch, failureIn)) {
+      decided.answer = Outcome::Found, decided.by = "examples", decided.at = *at;
+      return decided;
+    }
     auto solver = Solver::open(options.solver);
     if (!solver) {
-      proof.why = fmt::format("{}; {}", solver.error().message, solver.error().remedy);
-      return true;
+      decided.missing = fmt::format("{}; {}", solver.error().message, solver.error().remedy);
+      return decided;
     }
-    Question question(of, nondecreasing);
-    Element at;
-    ATTNC_TRY_AS(answer, question.ask(*solver, seconds, launch, at, [&](const Launch& found, const Element& where) {
-      return failsAt(of, found, where);
-    }));
-    if (*answer && **answer) return refuted(of, at, solver->name()), true;
-    obstacle = question.obstacle();
-    if (!*answer) return false;
-    proof.answer = Proof::Answer::Proved, proof.by = solver->name();
-    return true;
-  };
-  ATTNC_TRY_AS(isFinished, ask(*module, options.seconds));
-  if (*isFinished) return proof;
-  for (int64_t columns = 1; isRow && columns <= 8; ++columns) {
-    ATTNC_TRY_AS(rows, proofs::claimOfShortRows(mod.module(), columns, assumptions));
-    ATTNC_TRY(passes::runPipeline(*rows));
-    ATTNC_TRY_AS(isRefuted, ask(*rows, options.seconds / 8));
-    if (*isRefuted && proof.answer != Proof::Answer::Proved) return proof;
-    proof = {};
+    Question question(module, nondecreasing);
+    ATTNC_TRY_AS(answer, question.ask(*solver, seconds, decided.launch, decided.at,
+                                      [&](const Launch& launch, const Element& at) {
+                                        return byRow ? proofs::isRowDead(module, launch, at)
+                                                     : proofs::isFalse(module, launch, at);
+                                      }));
+    decided.answer = *answer, decided.by = solver->name(), decided.obstacle = question.obstacle();
+    return decided;
   }
-  proof.why = isRow ? "no column was found that lives in each row, and no row without one"
-                    : fmt::format("Z3 found no answer in {:g} s", options.seconds);
-  if (!obstacle.empty()) proof.why += "; hard for it: " + obstacle;
-  return proof;
-}
+
+  Proof refuted(const Module& by, const Decided& found) const {
+    Proof proof;
+    proof.answer = Proof::Answer::Refuted, proof.by = found.by;
+    proofs::tell(by, found.launch, found.at, isRow, proof);
+    return proof;
+  }
+
+  std::string whyUndecided(const Decided& decided) const {
+    if (!decided.missing.empty()) return decided.missing;
+    const std::string hard = decided.obstacle.empty() ? "" : "; hard for it: " + decided.obstacle;
+    if (isRow) return "no column was found that lives in each row, and no row without one" + hard;
+    if (decided.answer == Outcome::Unconfirmed)
+      return "examples of Z3 fail when they are computed, or are too large for that" + hard;
+    return fmt::format("Z3 found no answer in {:g} s", options.seconds) + hard;
+  }
+
+  const Mod& mod;
+  const Claim& claim;
+  const ProofOptions& options;
+  const std::set<std::string> nondecreasing;
+  const bool isRow;
+  const Clock::time_point end;
+  std::vector<const Module*> assumptions;
+};
 
 } // namespace
 
 Expected<Proof> prove(const Mod& mod, const Claim& claim, const ProofOptions& options) {
-  return onOwnStack([&] { return proveHere(mod, claim, options); });
+  return onOwnStack([&] { return Prover(mod, claim, options).run(); });
 }
 
 } // namespace attnc

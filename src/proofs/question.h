@@ -21,9 +21,15 @@ public:
   Question(const ir::Module& claim, const std::set<std::string>& nondecreasing)
       : claim(claim), nondecreasing(nondecreasing), script(scriptOf(claim, nondecreasing)) {}
 
-  /// Asks a new solver for an example against the claim, small extents first, which `fails` confirms. Returns whether
-  /// one was found; nullopt if the solver cannot say in this time, or nothing was confirmed.
-  Expected<std::optional<bool>> ask(Solver& solver, double seconds, Launch& launch, Element& at, const Fails& fails);
+  enum class Outcome {
+    None,        ///< the claim has no example
+    Found,       ///< launch and element are an example
+    Unconfirmed, ///< the solver has examples, none of which is one for the interpreter
+    Unknown,     ///< the solver ran out of time
+  };
+
+  /// Asks a new solver for an example against the claim, small extents first, which `fails` confirms.
+  Expected<Outcome> ask(Solver& solver, double seconds, Launch& launch, Element& at, const Fails& fails);
 
   /// Returns what is hard for the solver: "a division by a variable (line 3)"; empty if nothing is.
   std::string obstacle() const;

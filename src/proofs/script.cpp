@@ -49,6 +49,7 @@ public:
     script.text = kPrelude;
     const Value mask = *module.output(ir::kMask);
     define(mask);
+    for (const ir::Grid& grid : module.grids) addGrid(grid);
     for (const ir::Output& output : module.outputs())
       if (output.isCondition()) define(output.value), add("(assert {})", names[output.value.id]);
     for (size_t i = 0; i < script.loads.size(); ++i)
@@ -103,7 +104,7 @@ private:
     if (llvm::is_contained(script.dims, int64_t(index))) return name;
     script.dims.push_back(int64_t(index));
     add("(declare-const {} (_ BitVec 32))\n(assert (and (bvsle (_ bv1 32) {}) (bvsle {} {})))", name, name, name,
-        number(Type::I32, kMaxExtent));
+        number(Type::I32, index < ir::kBuiltinDims ? kMaxExtent : INT32_MAX));
     const auto has = [&](ir::BuiltinDim other) { return llvm::is_contained(script.dims, int64_t(other)); };
     const bool isHead = index == size_t(ir::BuiltinDim::H) || index == size_t(ir::BuiltinDim::HKV);
     if (isHead && has(ir::BuiltinDim::H) && has(ir::BuiltinDim::HKV))
@@ -197,7 +198,6 @@ private:
   std::string expression(Value value) {
     const ir::Node& node = module[value];
     if (node.op == Op::Sum) return unknown(value, {});
-    if (node.op == Op::Coord || node.op == Op::InGrid) return onGrid(node);
     std::vector<std::string> operands;
     for (Value operand : node.operands) operands.push_back(of(operand));
     const Type from = node.operands.empty() ? node.type : typeOf(node.operands.back());
@@ -310,33 +310,24 @@ private:
     case ir::Grid::Number::Kind::Constant: return number(Type::I32, of.value);
     case ir::Grid::Number::Kind::Scalar: return scalar(size_t(of.value));
     case ir::Grid::Number::Kind::Dim: return dim(size_t(of.value));
-    case ir::Grid::Number::Kind::Rest: break; // never behind an axis, nor asked by InGrid
+    case ir::Grid::Number::Kind::Rest: return number(Type::I32, 1);
     }
     return "";
   }
 
-  /// A Coord or an InGrid, as GridAxis defines them.
-  std::string onGrid(const ir::Node& node) {
-    const ir::GridAxis axis = ir::GridAxis::of(node);
-    const ir::Grid& grid = module.grids[axis.grid];
-    const std::string before = numberOf(grid.before);
-    std::string tokens = number(Type::I32, 1), behind = tokens;
-    for (size_t i = grid.extents.size(); i-- > 0;) {
-      if (i == axis.axis) behind = tokens;
-      if (grid.extents[i].kind == ir::Grid::Number::Kind::Rest) continue;
-      const std::string size = numberOf(grid.extents[i]);
-      if (grid.extents[i].kind != ir::Grid::Number::Kind::Constant) script.hard.insert("a grid of variable extents");
-      tokens = fmt::format("(bvmul {} {})", tokens, size);
-      if (declared.insert(fmt::format("grid {} {}", axis.grid, i)).second)
-        add("(assert (and (bvsle (_ bv1 32) {0}) (bvsle {0} {1}) (bvsle (_ bv1 32) {2}) (bvsle {2} {1}) (bvsle (_ bv0 "
-            "32) "
-            "{3}) (bvsle {3} {1})))",
-            size, number(Type::I32, kMaxExtent), tokens, before);
+  /// Says what a launch's grids are: `before` is at least 0, extents are at least 1, and the last token is not too far.
+  void addGrid(const ir::Grid& grid) {
+    const auto wide = [](const std::string& text) { return fmt::format("((_ sign_extend 32) {})", text); };
+    const std::string before = numberOf(grid.before), most = number(Type::I64, kMaxExtent);
+    add("(assert (and (bvsle (_ bv0 32) {}) (bvsle {} {})))", before, before, number(Type::I32, kMaxExtent));
+    std::string tokens = number(Type::I64, 1);
+    for (const ir::Grid::Number& extent : grid.extents) {
+      const std::string size = numberOf(extent);
+      tokens = fmt::format("(bvmul {} {})", tokens, wide(size));
+      add("(assert (and (bvsle (_ bv1 32) {}) (bvsle {} {}) (bvule {} {})))", size, size, number(Type::I32, kMaxExtent),
+          tokens, most);
     }
-    const std::string at = fmt::format("(bvsub {} {})", of(node.operands[0]), before);
-    if (node.op == Op::InGrid) return fmt::format("(and (bvsle (_ bv0 32) {0}) (bvslt {0} {1}))", at, tokens);
-    const std::string row = fmt::format("(div32 {} {})", at, behind);
-    return axis.axis == 0 ? row : fmt::format("(mod32 {} {})", row, numberOf(grid.extents[axis.axis]));
+    add("(assert (bvule (bvadd {} {}) {}))", wide(before), tokens, most);
   }
 
   const ir::Module& module;

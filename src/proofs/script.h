@@ -16,8 +16,8 @@ struct LoadTerm {
   std::string result;
 };
 
-/// What asks a solver for an element of a module for which its mask is false. Extents are 1 to kMaxExtent; H is a
-/// multiple of HKV; conditions of the launch hold.
+/// What asks a solver for an element of a module for which its mask is false. Extents are those of a
+/// launch, and at least 1; H is a multiple of HKV; conditions of the launch hold.
 struct Script {
   /// Declarations, definitions and assertions. Constants are `dim_0`, `param_1` and `scalar_2`, by index or ParamKind.
   std::string text;
@@ -30,8 +30,8 @@ struct Script {
   std::set<std::string> hard; ///< operations that solvers take long for: "a product of two variables (line 4)"
 };
 
-/// Writes the script. `sorted`: names of tensors whose elements do not decrease along the last axis.
-/// `module`: verified, with an output mask.
+/// Writes the script. Grids are lowered in `module`. `sorted`: names of tensors whose elements do not decrease along
+/// the last axis. `module`: verified, with an output mask.
 Script scriptOf(const ir::Module& module, const std::set<std::string>& sorted);
 
 } // namespace attnc::proofs

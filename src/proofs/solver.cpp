@@ -1,9 +1,9 @@
 #include "proofs/solver.h"
 
 #include "jit/dynamic_library.h"
+#include "jit/env.h"
 #include "support/try.h"
 
-#include <cstdlib>
 #include <fmt/format.h>
 #include <sstream>
 
@@ -28,9 +28,9 @@ struct Solver::Session {
 };
 
 Expected<Solver> Solver::open(const std::string& path) {
-  const char* variable = std::getenv("ATTNC_Z3");
+  const std::string variable = jit::Env::read().z3;
   std::vector<std::string> candidates = {"libz3.so.4", "libz3.so"};
-  if (variable && *variable) candidates = {variable};
+  if (!variable.empty()) candidates = {variable};
   if (!path.empty()) candidates = {path};
   std::optional<jit::DynamicLibrary> library;
   std::string why;

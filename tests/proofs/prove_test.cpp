@@ -68,7 +68,7 @@ TEST_CASE("claims that do not hold have an example, the smallest first") {
   CHECK(padding.answer == Answer::Refuted);
   REQUIRE(padding.captures.size() == 1);
   CHECK(padding.captures[0].name == "n");
-  CHECK(padding.kvIdx >= padding.captures[0].value);
+  CHECK(padding.kvIdx >= std::stoi(padding.captures[0].value));
 
   CHECK(proofOf(maskOf("(q_idx >= kv_idx) & (doc[q_idx] >= 0)", {"doc: i32[KV_LEN]"}), "doc[q_idx] == doc[kv_idx]")
             .answer == Answer::Refuted);
@@ -128,4 +128,40 @@ TEST_CASE("claims that are wrong are refused, and a missing solver is told") {
                  {.solver = "/nowhere/libz3.so"}));
   CHECK(without.answer == Answer::Undecided);
   CHECK_THAT(without.why, Catch::Contains("Z3 is not found") && Catch::Contains("libz3-4"));
+}
+
+TEST_CASE("examples meet assumptions and conditions, and say what the launch has") {
+  const Mod flags = maskOf("flags[kv_idx]", {"flags: bool[KV_LEN]"});
+  CHECK(proofOf(flags, "flags[KV_LEN - 1]", {.nondecreasing = {"flags"}}).answer != Answer::Refuted);
+  const Proof wide = proofOf(take(Mod::parse("window: int\nassert window >= 2\ndef mask_mod(b, h, q_idx, kv_idx):\n"
+                                             "    return (q_idx >= kv_idx) & (q_idx - kv_idx < window)\n")),
+                             "q_idx - kv_idx < 2 - window");
+  REQUIRE(wide.answer == Answer::Refuted);
+  REQUIRE(wide.captures.size() == 1);
+  CHECK(std::stoi(wide.captures[0].value) >= 2);
+  CHECK(proofOf(maskOf("h >= 0"), "HKV < 2").answer == Answer::Refuted);
+  NEED_SOLVER();
+  CHECK(proofOf(maskOf("q_idx >= 0"), "HKV < 3").answer == Answer::Refuted);
+  CHECK(proofOf(maskOf("x[0] >= 0", {"x: u8[N]"}), "x.shape[0] <= 16777216").answer != Answer::Proved);
+  const Proof odd = proofOf(maskOf("k[kv_idx] > 2**53", {"k: i64[KV_LEN]"}), "k[kv_idx] % 2 == 0");
+  REQUIRE(odd.answer == Answer::Refuted);
+  CHECK(std::stoll(odd.captures[0].value) % 2 == 1);
+}
+
+TEST_CASE("assumptions that nothing meets prove nothing") {
+  NEED_SOLVER();
+  const Mod window = maskOf("(q_idx >= kv_idx) & (q_idx - kv_idx < w)", {"w: int"});
+  const std::vector<Mod> none = {maskOf("w < 0", {"w: int"}), maskOf("w > 0", {"w: int"})};
+  for (const Proof& proof :
+       {proofOf(window, "kv_idx > q_idx", {.assumptions = none}), rowsOf(window, {.assumptions = none})}) {
+    CHECK(proof.answer == Answer::Undecided);
+    CHECK_THAT(proof.why, Catch::Contains("the assumptions"));
+  }
+}
+
+TEST_CASE("a capture may be called score") {
+  const Mod mod = take(
+      Mod::parse("score_: int\nscore: int\ndef mask_mod(b, h, q_idx, kv_idx):\n    return kv_idx <= score + score_\n"
+                 "def score_mod(s, b, h, q_idx, kv_idx):\n    return s * 2\n"));
+  CHECK(take(prove(mod, {Claim::Kind::Same, mod})).answer == Answer::Proved);
 }

@@ -85,6 +85,7 @@ std::string checkText(const ModExplanation& all) {
 int runCheck(const CheckOptions& options) {
   auto mod = options.mod.load();
   if (!mod) return reportEither(mod.error(), options.json);
+  options.claims.check();
   if (options.claims.areAny()) return options.claims.run(*mod, options.mod, options.json);
   auto all = explain(*mod);
   if (!all) return reportEither(all.error(), options.json);

@@ -11,7 +11,6 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include <cmath>
 #include <regex>
 
 namespace attnc::cli {
@@ -23,9 +22,12 @@ struct Asked {
   Proof proof;
 };
 
+bool isBlank(const std::string& text) { return text.find_first_not_of(" \t\n") == std::string::npos; }
+
 /// Reads an expression as a mask_mod of the mod's text: with its constants, functions and captures.
 Expected<Mod> propertyOf(const Mod& mod, const ModOptions& options, const char* option, const std::string& text) {
-  ParseOptions parse{.name = option, .mods = {"lambda b, h, q_idx, kv_idx: (" + text + ")"}};
+  if (isBlank(text)) throw CLI::ValidationError(option, "it takes an expression, such as \"kv_idx <= q_idx\"");
+  ParseOptions parse{.name = option, .mods = {"lambda b, h, q_idx, kv_idx: (" + text + "\n)"}};
   parse.captures = options.captures, parse.available = mod.captures();
   for (const std::string& define : options.defines) {
     const size_t equals = define.find('=');
@@ -53,12 +55,13 @@ Status readAssumptions(const Mod& mod, const ModOptions& options, const std::vec
       std::smatch match;
       if (std::regex_match(one, match, kSorted)) {
         const bool isKnown = std::any_of(mod.captures().begin(), mod.captures().end(), [&](const CaptureInfo& capture) {
-          return capture.name == match[1] && capture.kind == CaptureInfo::Kind::Tensor;
+          return capture.name == match[1] && !capture.extent.empty();
         });
         if (!isKnown)
-          throw CLI::ValidationError("--assume", fmt::format("the mod captures no tensor `{}`", match[1].str()));
+          throw CLI::ValidationError("--assume",
+                                     fmt::format("the mod captures no tensor `{}` with an axis", match[1].str()));
         proofs.nondecreasing.push_back(match[1]);
-      } else if (one.find_first_not_of(' ') != std::string::npos) {
+      } else if (!isBlank(one)) {
         ATTNC_TRY_AS(assumption, propertyOf(mod, options, "--assume", one));
         proofs.assumptions.push_back(*std::move(assumption));
       }
@@ -69,9 +72,7 @@ Status readAssumptions(const Mod& mod, const ModOptions& options, const std::vec
 
 std::string captureText(const ExampleCapture& capture) {
   const std::string index = capture.index.empty() ? "" : fmt::format("[{}]", fmt::join(capture.index, ", "));
-  const bool isInteger = std::floor(capture.value) == capture.value && std::abs(capture.value) < 1e15;
-  return fmt::format("{}{} = {}", capture.name, index,
-                     isInteger ? fmt::format("{:.0f}", capture.value) : fmt::format("{:g}", capture.value));
+  return fmt::format("{}{} = {}", capture.name, index, capture.value);
 }
 
 const char* nameOf(Proof::Answer answer) {
@@ -121,8 +122,9 @@ nlohmann::ordered_json jsonOf(const Asked& asked) {
   nlohmann::ordered_json captures = nlohmann::ordered_json::array();
   for (const ExampleCapture& capture : proof.captures)
     captures.push_back({{"name", capture.name}, {"index", capture.index}, {"value", capture.value}});
-  json["example"] = {{"extents", extents},  {"b", proof.b},          {"h", proof.h},
-                     {"q_idx", proof.qIdx}, {"kv_idx", proof.kvIdx}, {"captures", captures}};
+  json["example"] = {{"extents", extents},      {"b", proof.b},          {"h", proof.h},
+                     {"q_idx", proof.qIdx},     {"kv_idx", proof.kvIdx}, {"captures", captures},
+                     {"picture", proof.picture}};
   return json;
 }
 
@@ -136,15 +138,22 @@ void ClaimOptions::addTo(CLI::App& command) {
       ->type_name("EXPR")
       ->allow_extra_args(false);
   command.add_flag("--every-row-lives", rowsLive, "Each row of q has a live score");
-  command.add_option("--same-as", sameAs, "A file with a mod of the same mask and the same scores")->type_name("FILE");
+  command
+      .add_option(
+          "--same-as", sameAs,
+          "A file with a mod of the same mask and the same scores. It is read\nwith the same --mod and --capture")
+      ->type_name("FILE");
   command
       .add_option("--assume", assumptions,
                   "What holds for captures and extents, between semicolons:\nexpressions, or 'NAME does not decrease'")
       ->type_name("TEXT")
       ->allow_extra_args(false);
-  command.add_option("--seconds", seconds, "Time for the solver, for each claim")
-      ->check(CLI::PositiveNumber)
-      ->capture_default_str();
+  command.add_option("--seconds", seconds, "Time for each claim")->check(CLI::PositiveNumber)->capture_default_str();
+}
+
+void ClaimOptions::check() const {
+  if (!assumptions.empty() && !areAny())
+    throw CLI::ValidationError("--assume", "it needs a claim: --prove, --never, --every-row-lives or --same-as");
 }
 
 int ClaimOptions::run(const Mod& mod, const ModOptions& options, bool json) const {
@@ -164,7 +173,8 @@ int ClaimOptions::run(const Mod& mod, const ModOptions& options, bool json) cons
       return reportEither(added.error(), json);
   if (rowsLive) all.push_back({"every row lives", {Claim::Kind::EveryRowLives, {}}, {}});
   if (!sameAs.empty()) {
-    auto other = Mod::load(sameAs);
+    ParseOptions parse{.mods = options.mods, .captures = options.captures};
+    auto other = Mod::load(sameAs, std::move(parse));
     if (!other) return reportEither(other.error(), json);
     const Claim::Kind kind = mod.hasScoreMod() || other->hasScoreMod() ? Claim::Kind::Same : Claim::Kind::SameMask;
     all.push_back({"same as " + sameAs, {kind, *std::move(other)}, {}});

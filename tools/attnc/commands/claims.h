@@ -17,6 +17,8 @@ struct ClaimOptions {
 
   void addTo(CLI::App& command);
   bool areAny() const { return !holds.empty() || !never.empty() || !sameAs.empty() || rowsLive; }
+  /// Throws CLI::ValidationError for assumptions without a claim.
+  void check() const;
   /// Proves the claims in turn, and prints what came of them. `options`: how the mod was read. Returns the exit code.
   int run(const Mod& mod, const ModOptions& options, bool json) const;
 };
