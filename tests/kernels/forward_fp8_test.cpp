@@ -212,7 +212,7 @@ TEST_CASE("forward kernels of e4m3 take head dims that are multiples of 16, and 
 TEST_CASE("forward kernels of e4m3 multiply by scales of heads, sequences or blocks", "[on-host]") {
   for (Kind scales : {Kind::None, Kind::OfHeads, Kind::OfSequences, Kind::OfBlocks})
     for (int dim : {64, 144}) check({.shape = {2, 2, 1, 70, 300}, .headDim = dim, .headDimV = dim, .scales = scales});
-  for (float factor : {1e-3f, 100.f, -10.f}) check({.shape = {1, 2, 1, 40, 130}, .qFactor = factor});
+  for (float factor : {1e-3f, 100.f}) check({.shape = {1, 2, 1, 40, 130}, .qFactor = factor});
   for (int dim : {64, 144})
     for (int block : {0, 1, 2})
       check({.mod = "score",
