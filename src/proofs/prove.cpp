@@ -66,8 +66,9 @@ public:
     if (!assumptions.empty() || !nondecreasing.empty()) {
       ATTNC_TRY_AS(none, proofs::claimOfNone(mod.module(), isRow, assumptions));
       ATTNC_TRY_AS(met, decide(*none, std::max(1.0, left()), false));
-      if (met->answer == Outcome::None) {
-        proof.why = isRow ? "nothing meets the assumptions" : "no live score meets the assumptions";
+      if (met->answer == Outcome::None || met->answer == Outcome::Unknown) {
+        const std::string none = isRow ? "nothing meets the assumptions" : "no live score meets the assumptions";
+        proof.why = met->answer == Outcome::None ? none : "it holds, unless " + none + "; " + whyUndecided(*met);
         return proof;
       }
     }

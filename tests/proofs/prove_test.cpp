@@ -159,6 +159,13 @@ TEST_CASE("assumptions that nothing meets prove nothing") {
   }
 }
 
+TEST_CASE("without a solver, nothing is proved under assumptions that no example meets") {
+  const Proof proof =
+      rowsOf(maskOf("q_idx >= kv_idx"), {.assumptions = {maskOf("KV_LEN > 100")}, .solver = "/nowhere/libz3.so"});
+  CHECK(proof.answer == Answer::Undecided);
+  CHECK_THAT(proof.why, Catch::Contains("assumptions"));
+}
+
 TEST_CASE("a capture may be called score") {
   const Mod mod = take(
       Mod::parse("score_: int\nscore: int\ndef mask_mod(b, h, q_idx, kv_idx):\n    return kv_idx <= score + score_\n"
