@@ -120,9 +120,8 @@ Expected<TunedPass> Compiler::Impl::tunePass(const Compiler& compiler, const Mod
   if (tiles.empty()) tiles.emplace_back();
 
   // Compiles all tiles ahead, so that preparing finds them. The threads that compile have no CUDA context.
-  const auto askedTile = [&](size_t i) { return i == 0 ? std::string() : tiles[i].tile; };
   std::vector<Expected<Preparation>> candidates;
-  for (size_t i = 0; i < tiles.size(); ++i) candidates.push_back(settled(askedTile(i)));
+  for (const TunedTile& tile : tiles) candidates.push_back(settled(tile.tile));
   std::vector<Status> compiled(tiles.size());
   parallelForEach(int64_t(tiles.size()), [&](int64_t i) {
     const auto build = [&]() -> Status {
@@ -165,7 +164,7 @@ Expected<TunedPass> Compiler::Impl::tunePass(const Compiler& compiler, const Mod
       impl.log.warn(fmt::format("tile {} of {}: {}", tile.tile, label, tile.passedOver));
   TunedTile& won = tiles[trials[*winner].tile];
   won.isWinner = true;
-  tuned.tile = askedTile(trials[*winner].tile);
+  tuned.tile = won.tile;
   if (tiles.size() == 1) return tuned;
 
   const std::string& shapeClass = pass.isBackward ? model->impl->backwardShapeClass : model->impl->shapeClass;
