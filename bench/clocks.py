@@ -137,8 +137,8 @@ def watts(samples):
 
 def under_load(gpu, function, ms, seconds):
     """Returns a Burst of this length, behind a quarter of it that settles the clock. `ms`: about the time of a call."""
-    calls = max(4, round(1000 * seconds / ms))
-    enqueue(gpu, function, max(2, calls // 4))
+    settled = milliseconds(gpu, function, max(2, round(250 * seconds / ms)))  # the host may have delayed the first calls
+    calls = max(4, round(1000 * seconds / settled))
     with gpu.watch() as samples:
         taken = milliseconds(gpu, function, calls)
     power = watts(samples)

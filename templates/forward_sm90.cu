@@ -22,11 +22,13 @@
 //   role          threads                      registers   what
 //   producer      one thread, or a warp      56, 40 or 32  tile scheduler; walks steps; issues TMA loads of Q, K, V;
 //                 if it fills columns                       computes those that the mod loads; loads factors of rows
-//   storer        one thread of another      56, 40 or 32  issues TMA stores of O; if a sequence of a ragged batch ends
-//                 warp; the warp if ragged                  within a tile, copies its rows instead
+//   storer        one thread of another      56, 40 or 32  issues TMA stores of O; copies the rows of a tile that has
+//                 warp; with kCopiesRows                    not all of its rows
+//                 the warp
 //   V requester   with kOrdersV one thread   the same    issues TMA loads of V, whose pages are smaller than its tile
 //                 of a third warp
 //   transposers   two warps, with kFp8       the same    transpose V
+//   keeper        with kSharesSteps a warp   the same    keeps the CTA until no other one arrives at its barriers
 //   consumer i    a warpgroup, 64 rows    232 to 152       products, mod, softmax
 //
 //   shared memory   bytes                                        lifetime
@@ -45,7 +47,8 @@
 //                     consumers, after S of the tile's last step
 //   k.full            producer: K requested, message written; its bytes;   consumers
 //                     with Columns or RowScales also: these written
-//   k.empty           consumers: S complete, columns read                  producer
+//   k.empty           consumers, with kSharesSteps of all CTAs of the      producer
+//                     cluster: S complete, columns read
 //   v.full, v.empty   producer (or V requester): V requested, its bytes;   consumers, producer
 //                     consumers: O                                         (or V requester)
 //                     with kFp8 transposers: V transposed                  consumers, transposers
@@ -56,6 +59,9 @@
 //   out_full          consumers: rows of O written to the slot of Q        storer
 //   SchedulerBarriers consumer 0, 1.. gets its turn at the tensor cores;   consumer 0, 1..
 //                     without turns, its warps have written V or O
+//
+// With kSharesSteps the CTAs of a cluster walk the same steps in step: each loads a part of a tile of K or V into the
+// slot of all, once consumers of all have released it. FlashAttention-3 does the same in one head.
 //
 // Messages: with Q the tile's b, h, first row, or that there is no more work; with K the first column and StepFlags;
 // with loaded V how many of its rows live, or that there is no more work; with an order of V its first column, b, KV
@@ -78,9 +84,12 @@ namespace attnc::sm90 {
 
 // ------------------------------------------------------------------------------------------------------------- storer
 
-/// One thread, in another warp of the first warpgroup: issues the TMA stores of the O that consumers leave in a slot of
-/// Q, and then releases the slot. For a ragged batch the whole warp runs: if a sequence ends within a tile, TMA would
-/// overwrite the rows of the next one, so the warp copies.
+/// Whether the storer is a warp, which copies the rows of a tile whose other rows belong to another sequence, or to
+/// none in front of row 0: TMA would overwrite the former, and stores no box that begins there.
+constexpr bool kCopiesRows = kIsRagged<Mod> || kAnchorsAtEnd;
+
+/// One thread, in another warp of the first warpgroup, or with kCopiesRows the warp: issues the TMA stores of the O
+/// that consumers leave in a slot of Q, and then releases the slot.
 struct Storer {
   const ForwardParamsSm90& p;
   unsigned shared;
@@ -96,11 +105,11 @@ struct Storer {
       if (!valid) break;
       ptx::mbarrier_wait(out_full[q.slot], q.parity);
       const OutTile out = {q.tile().base};
-      if constexpr (kIsRagged<Mod>)
-        copy_or_send<Mod>(args, out, b, h, q_start);
-      else
+      if constexpr (kCopiesRows)
+        copy_or_send(args, out, b, h, q_start);
+      else if (!kSharesSteps || q_start < p.base.q_len) // else the last tile of an odd number has no rows
         send(out, b, h, q_start);
-      if (!kIsRagged<Mod> || threadIdx.x == 32) ptx::mbarrier_arrive(q.empty());
+      if (!kCopiesRows || threadIdx.x == 32) ptx::mbarrier_arrive(q.empty());
       q.advance();
     }
   }
@@ -113,14 +122,15 @@ struct Storer {
     ptx::bulk_wait_read();
   }
 
-  template <class M> ATTNC_DEVICE void copy_or_send(const ModArgs& args, OutTile out, int b, int h, int q_start) const {
-    const ForwardParams& base = p.base;
-    const int rows = q_length_of<M>(base, args, b) - q_start, row = q_start_of<M>(base, args, b) + q_start;
-    if (rows < kBlockM)
-      wgmma::copy_rows<kHeadDimV>((Element*)base.out + h * base.out_stride.head + row * base.out_stride.row,
-                                  base.out_stride.row, out, rows);
+  ATTNC_DEVICE void copy_or_send(const ModArgs& args, OutTile out, int b, int h, int q_start) const {
+    const ForwardParams& base = params_of<Mod>(p.base, args, b);
+    const int begin = max(-q_start, 0), end = min(base.q_len - q_start, kBlockM);
+    if (end - begin < kBlockM)
+      wgmma::copy_rows<kHeadDimV>((Element*)base.out + b * base.out_stride.batch + h * base.out_stride.head +
+                                      q_start * base.out_stride.row,
+                                  base.out_stride.row, out, begin, end);
     else if (threadIdx.x == 32)
-      send(out, b, h, row);
+      send(out, b, h, q_row_of<Mod>(args, b, q_start));
     __syncwarp();
   }
 };
@@ -164,6 +174,7 @@ template <class E> struct Consumer : ConsumerParts {
         if (work.valid) q.advance();
         next = await_work();
         if (next.valid) k.wait();
+        if (kSharesSteps && !next.valid) ptx::cluster_arrive(); // all releases are made
       }
       scheduler_barrier_sync();
       wgmma::touch(s);
@@ -192,11 +203,11 @@ template <class E> struct Consumer : ConsumerParts {
 
       ptx::wgmma_wait_group<1>(); // S is complete
       wgmma::touch(s);
-      if (!kFillsColumns) k.release();
+      if (!kFillsColumns) release(k);
       if (kQStages == 1) q.release(step.flags & kStepLast);
       StepBias<Mod::Exponents, 2> bias(softmax, place);
       apply_mod(s, p.base, args, place, step, columns(), bias);
-      if (Mod::kColumnsLoad) k.release();
+      if (Mod::kColumnsLoad) release(k);
       k.advance();
       Rescaling<2> rescaling;
       const bool exact = step.flags & kStepFew || p.base.row_max;
@@ -214,7 +225,7 @@ template <class E> struct Consumer : ConsumerParts {
 
       ptx::wgmma_wait_group<0>(); // O is complete
       wgmma::touch(o);
-      v.release(has_v);
+      release(v, has_v);
       v.advance(has_v);
       if (rescaling.is_due) [[unlikely]]
         o.scale_rows(rescaling.factors);
@@ -231,18 +242,21 @@ template <class E> struct Consumer : ConsumerParts {
   }
 };
 
-extern "C" __global__ void __launch_bounds__(threads_of(kWarps), 1)
+extern "C" __global__ void ATTNC_CLUSTER_DIMS __launch_bounds__(threads_of(kWarps), 1)
     attnc_forward(const __grid_constant__ Params p, const __grid_constant__ ModArgs args) {
   extern __shared__ __align__(1024) unsigned char dynamic_shared[];
   const unsigned shared = shared_base(dynamic_shared);
   initialise<Memory>(shared, [&] { ptx::prefetch_tensor_maps(p.q, p.k, p.v, p.out), prefetch_columns(p); });
+  if constexpr (kSharesSteps) ptx::cluster_sync(); // barriers of all CTAs are initialised
   run_roles<kProducerRegisters, kConsumerRegisters>(
       [&](int warp) {
         if (warp == 0) {
           if (threadIdx.x < kProducers) Producer{{}, p, args, shared}.run();
           if constexpr (kRowScales) ptx::exit_thread(); // NOTE: as below
         } else if (kOutInQSlot && warp == 1) {
-          if (kIsRagged<Mod> || threadIdx.x == 32) Storer{p, shared}.run(args);
+          if (kCopiesRows || threadIdx.x == 32) Storer{p, shared}.run(args);
+        } else if (kSharesSteps && warp == 3) {
+          ptx::cluster_sync();
         } else if constexpr (kOrdersV) {
           if (threadIdx.x == 64) VRequester{p, args, shared}.run();
           ptx::exit_thread(); // NOTE: as below

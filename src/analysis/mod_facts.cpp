@@ -20,11 +20,23 @@ struct Contents {
   size_t size = 0;             // number of nodes, including leaves
 };
 
-Contents contentsOf(const ir::Module& module) {
-  llvm::SmallVector<Value, 2> roots;
-  for (const ir::OutputRole& role : {ir::kScore, ir::kMask, ir::kDScore})
+/// Returns by Value::id whether a node is part of one of these outputs.
+std::vector<bool> neededBy(const ir::Module& module, std::initializer_list<ir::OutputRole> roles) {
+  llvm::SmallVector<Value, 4> roots;
+  for (const ir::OutputRole& role : roles)
     if (auto value = module.output(role)) roots.push_back(*value);
-  const std::vector<bool> needed = ir::neededBy(module, roots);
+  return ir::neededBy(module, roots);
+}
+
+bool readsHead(const ir::Module& module, std::initializer_list<ir::OutputRole> roles) {
+  const std::vector<bool> needed = neededBy(module, roles);
+  for (uint32_t id = 0; id < module.size(); ++id)
+    if (needed[id] && module.isParam({id}, ir::ParamKind::H)) return true;
+  return false;
+}
+
+Contents contentsOf(const ir::Module& module) {
+  const std::vector<bool> needed = neededBy(module, {ir::kScore, ir::kMask, ir::kDScore});
   const std::vector<Level> levels = ir::levels(module);
   Contents contents;
   for (uint32_t id = 0; id < module.size(); ++id) {
@@ -83,6 +95,7 @@ ModFacts modFacts(const ir::Module& module) {
   facts.weight = weightOf(facts, contents, module);
   const std::optional<Value> mask = module.output(ir::kMask);
   facts.masks = mask && !(module.isConst(*mask) && module.integer(*mask));
+  facts.masksByHead = readsHead(module, {ir::kMask, ir::kKvBegin, ir::kKvEnd});
   const std::optional<Value> dScore = module.output(ir::kDScore);
   facts.passesGradient = dScore && !(module.isConst(*dScore) && module.f32(*dScore) == 0);
   facts.keepsGradient = dScore && module.isParam(*dScore, ir::ParamKind::Grad);

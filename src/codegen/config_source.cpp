@@ -44,6 +44,7 @@ std::string emitConfig(const Config& config) {
   if (config.vInK) add("bool", "kVInK", *config.vInK);
   if (config.deterministic) add("bool", "kDeterministic", *config.deterministic);
   if (config.takesTurns) add("bool", "kTakesTurns", *config.takesTurns);
+  if (config.cluster) add("int", "kCluster", config.cluster->ctas), add("int", "kClusterHeads", config.cluster->heads);
   if (config.embeds) add("bool", "kEmbeds", *config.embeds);
   if (config.sumsDiagonals) add("bool", "kSumsDiagonals", *config.sumsDiagonals);
   if (config.lowRank) {
@@ -61,6 +62,10 @@ std::string emitConfig(const Config& config) {
     if (boxes.consumers > 1) add("int", "kSplitAxis", boxes.splitAxis);
   }
   text += "\n} // namespace attnc\n";
+  if (config.cluster)
+    text +=
+        fmt::format("\n#define ATTNC_CLUSTER_DIMS{}\n",
+                    config.cluster->ctas > 1 ? fmt::format(" __cluster_dims__({}, 1, 1)", config.cluster->ctas) : "");
   if (config.wgmmaShapes.empty()) return text;
   text += fmt::format("\n#define ATTNC_WGMMA_SHAPES{}(shape)", config.fp8.value_or(false) ? "_E4M3" : "");
   for (int columns : std::set<int>(config.wgmmaShapes.begin(), config.wgmmaShapes.end()))

@@ -34,6 +34,11 @@ struct Config {
   std::optional<bool> vInK;          ///< whether v is k's first columns; unset: the template does not read it
   std::optional<bool> deterministic; ///< whether the order of CTAs must not show; unset: the template does not read it
   std::optional<bool> takesTurns;    ///< whether CTAs take turns (algo/turns.cuh); unset: the template does not read it
+  /// CTAs that load K and V for one another, and the query heads that their tiles are of: all of one, or one each.
+  struct Cluster {
+    int ctas = 1, heads = 1;
+  };
+  std::optional<Cluster> cluster;    ///< unset: the template does not read it
   std::optional<bool> embeds;        ///< whether rows get a rotary embedding; unset: the template does not read it
   std::optional<bool> sumsDiagonals; ///< whether to sum along diagonals as well; unset: the template does not read it
   /// For low_rank.cu and low_rank_gradients.cu: columns of the wider q and k, rounds of the factors, and the numbers of

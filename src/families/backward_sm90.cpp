@@ -179,7 +179,7 @@ std::vector<BackwardTile> backwardTiles(const Request& request) {
 /// long walks the waiting costs as much, and more where a CTA walks the rows of several heads.
 std::string backwardTileOfLaunch(const Request& request, const WalkFacts& facts) {
   constexpr int64_t kShort = 2048;
-  if (facts.columns > kShort || facts.sharesKv) return {};
+  if (facts.columns > kShort || facts.group > 1) return {};
   const std::vector<BackwardTile> tiles = backwardTiles(request);
   return tiles.size() == 2 && tiles.back().takesTurns ? backwardTileText(tiles.back()) : "";
 }

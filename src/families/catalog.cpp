@@ -259,10 +259,11 @@ std::vector<std::string> tilesOfLaunches(const Request& request) {
   const std::optional<ir::Value> begin = module.output(ir::kKvBegin);
   const bool canBeWindow = begin && module[*begin].op != ir::Op::Const && module.tensors.empty();
   for (const bool isWindow : {false, canBeWindow})
-    for (const bool sharesKv : {false, true}) {
-      std::string tile = tileOfLaunch(request, [&] { return WalkFacts{1, isWindow, sharesKv}; });
-      if (!llvm::is_contained(tiles, tile)) tiles.push_back(std::move(tile));
-    }
+    for (const int group : {1, 2})
+      for (const int64_t extent : {1, 1 << 20}) {
+        std::string tile = tileOfLaunch(request, [&] { return WalkFacts{extent, extent, isWindow, group}; });
+        if (!llvm::is_contained(tiles, tile)) tiles.push_back(std::move(tile));
+      }
   return tiles;
 }
 

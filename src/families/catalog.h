@@ -39,6 +39,8 @@ inline std::atomic<uint64_t> plansMade = 0;
 /// of that spelling.
 Expected<Plan> planOf(const Request& request);
 
+/// Checks that a tile of several heads meets as many that share K and V.
+Status checkCluster(const codegen::Config& config, const ProblemShape& problem);
 /// Returns the possible values of KernelOptions::tile, the model's own first.
 std::vector<std::string> candidatesOf(const Request& request);
 

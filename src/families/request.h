@@ -18,6 +18,7 @@ struct Request {
   KernelOptions options; ///< complete, with the family; block sizes, dtypes and head dims are supported ones
   Arch arch;
   const FamilyRow* family = nullptr; ///< null while families are asked whether they serve it
+  bool widens = false; ///< whether q and k get the columns of a low-rank term: k then differs between query heads
   /// Why the family made for this GPU does not serve the options. Empty if it does, or if no family was.
   std::string unserved = {};
   std::string misfit = {}; ///< why that family serves the options but not the operands' layout: names the tensor

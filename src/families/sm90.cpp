@@ -1,7 +1,9 @@
 // wgmma and TMA on Hopper. The tiles were measured: bench/notes/forward.md has the figures.
+#include "families/catalog.h"
 #include "families/family.h"
 
 #include "launch/tensor_maps.h"
+#include "support/ceil_div.h"
 #include "support/try.h"
 
 #include <fmt/format.h>
@@ -15,7 +17,7 @@ namespace {
 
 /// Returns the places of the maps in the parameters.
 std::array<MapPlace, 4> mapsOf(ForwardParamsSm90& params, const Stage& stage, const LaunchOperands& operands) {
-  const int blockM = stage.config.blockM, blockN = stage.config.blockN;
+  const int blockM = stage.config.blockM, blockN = stage.config.blockN / stage.config.cluster->ctas;
   // A page is an entry of the batch: no copy goes beyond one.
   const int kvRows = operands.pageTable ? std::min(blockN, stage.config.pageSize) : blockN;
   return {MapPlace{"q", &operands.q, blockM, &params.q, &params.q_batch_step},
@@ -34,9 +36,10 @@ ForwardParamsSm90 forwardParamsSm90(const Stage& stage, const LaunchOperands& op
   const int64_t kvBytes = rowsOfKv(operands) * (config.headDimQk + config.headDimV) * dtypeBytes(operands.k.dtype);
   const int batch = operands.cuSeqlensQ ? 1 : base.batch;
   const int64_t allKvHeads = int64_t(batch) * base.kv_heads;
-  params.order.q_tiles = int(qTilesOf(operands, config.blockM) / batch);
-  params.order.heads = batch * base.q_heads;
-  params.order.section = int(sectionOf(allKvHeads, kvBytes, device.l2Bytes) * base.group);
+  const auto [ctas, heads] = *config.cluster;
+  params.order.q_tiles = ceilDiv(int(qTilesOf(operands, config.blockM) / batch), ctas / heads);
+  params.order.heads = batch * base.q_heads / heads;
+  params.order.section = int(sectionOf(allKvHeads, kvBytes, device.l2Bytes) * base.group / heads);
   params.order.counters = static_cast<unsigned*>(workspace.at(Use::Counters));
   return params;
 }
@@ -86,7 +89,7 @@ Tile sm90Tile(const Request& request) {
   if (lists) return {128, 64, 8};
   if (heavy) return {128, widest <= 192 ? 64 : 48, 8};
   if (weight == Weight::Gather) return {128, 64, 8}; // shared memory is needed for what is loaded by column
-  return {128, widest <= 192 ? 96 : 80, 8};
+  return {128, widest > 192 ? 80 : options.headDimV <= 128 ? 128 : 96, 8};
 }
 
 /// Mirrors `Memory` of templates/algo/forward_parts_sm90.cuh: rings of tiles in slabs of 128 bytes of columns, their
@@ -127,6 +130,7 @@ Status checkSm90Layout(const LaunchOperands& operands) {
 Expected<ParameterBlock> sm90Parameters(const Stage& stage, const LaunchOperands& operands, const Device& device,
                                         const WorkspaceView& workspace) {
   ATTNC_TRY(checkSm90Layout(operands));
+  ATTNC_TRY(checkCluster(stage.config, operands.problem));
   ForwardParamsSm90 params = forwardParamsSm90(stage, operands, device, workspace);
   ATTNC_TRY(encodeMaps(mapsOf(params, stage, operands), operands));
   if (!operands.columns) return withScales(params, stage, operands);
@@ -140,6 +144,18 @@ Expected<ParameterBlock> sm90Parameters(const Stage& stage, const LaunchOperands
   return ParameterBlock(wide);
 }
 
+/// A tile, and the CTAs that load K and V for one another.
+struct ForwardTile {
+  Tile tile;
+  codegen::Config::Cluster cluster = {};
+};
+
+/// "128x128x8"; a cluster of two: "128x128x8-2heads", "128x128x8-2tiles"
+std::string forwardTileText(const ForwardTile& shape) {
+  const auto [ctas, heads] = shape.cluster;
+  return tileText(shape.tile) + (ctas == 1 ? "" : heads == 1 ? "-2tiles" : "-2heads");
+}
+
 /// Returns everything that the shared memory of a launch depends on, for this tile.
 codegen::Config sm90Config(const Request& request, const Tile& tile) {
   const KernelOptions& options = request.options;
@@ -148,6 +164,7 @@ codegen::Config sm90Config(const Request& request, const Tile& tile) {
   config.fp8 = options.features.has(Feature::Fp8Q);
   config.rowScales = options.features.has(Feature::RowScales);
   config.narrowHeadDim = options.headDim;
+  config.cluster.emplace();
   config.qStages = widest <= 128 ? 2 : 1;
   const int columns = int(llvm::alignTo(options.headDimV, 16));
   config.wgmmaShapes = {tile.blockN, *config.fp8 ? out_part_columns(columns, tile.warps) : columns};
@@ -182,38 +199,81 @@ std::vector<Tile> sm90Tiles(const Request& request) {
   }
   if (widest <= 64 && !options.blockSparse && !options.pageSize && request.mod->facts.weight != Weight::Heavy)
     for (int blockN : {128, 96, 64}) add({192, blockN, 12});
+  const int most = widest <= 128 || (widest <= 192 && options.headDimV <= 128) ? 128 : widest <= 192 ? 96 : 80;
   for (int blockN : {128, 112, 96, 80, 64, 48})
-    if (blockN <= (widest <= 128 ? 128 : widest <= 192 ? 96 : 80)) add({128, blockN, 8});
+    if (blockN <= most) add({128, blockN, 8});
+  return tiles;
+}
+
+/// Returns the tiles of one CTA, then those of two that walk the same steps and load K and V for one another: tiles of
+/// two heads that a mask does not tell apart, or of one head without a mask. Heads up to 64 load too little for that.
+std::vector<ForwardTile> forwardTiles(const Request& request) {
+  const KernelOptions& options = request.options;
+  const KernelMod& mod = *request.mod;
+  std::vector<ForwardTile> tiles;
+  for (const Tile& tile : sm90Tiles(request)) tiles.push_back({tile});
+  const bool hasClusters = !options.blockSparse && !options.pageSize && !options.features.has(Feature::Ragged) &&
+                           !options.features.has(Feature::Fp8Q) && !mod.source.columnBytes && !request.widens;
+  if (!hasClusters || std::max(options.headDim, options.headDimV) <= 64) return tiles;
+  const Tile own = tiles.front().tile;
+  if (!mod.facts.masksByHead) tiles.push_back({own, {.ctas = 2, .heads = 2}});
+  if (!mod.facts.masks) tiles.push_back({own, {.ctas = 2, .heads = 1}});
   return tiles;
 }
 
 /// Takes fewer rows for a narrow window: its walks are so short that more rows in a tile mean more dead scores, which
-/// cost more than the loads that they save.
+/// cost more than the loads that they save. Takes two heads if they share K and V, unless walks are short; or two
+/// tiles, unless they are few and odd, so that one of the last two has no rows.
 std::string tileOfLaunchSm90(const Request& request, const WalkFacts& facts) {
-  constexpr int64_t kNarrow = 640;
-  const bool isNarrow = facts.isWindow && facts.columns <= kNarrow;
-  return isNarrow && sm90Tiles(request).front().blockM > 128 ? tileText({128, 128, 8}) : "";
+  constexpr int64_t kNarrow = 640, kShort = 512, kMany = 16;
+  const std::vector<ForwardTile> tiles = forwardTiles(request);
+  const int blockM = tiles.front().tile.blockM;
+  if (facts.isWindow && facts.columns <= kNarrow && blockM > 128) return tileText({128, 128, 8});
+  const int64_t count = ceilDiv(facts.rows, blockM);
+  for (const ForwardTile& shape : tiles)
+    if (shape.cluster.heads == 2 ? facts.group % 2 == 0 && facts.columns >= kShort
+                                 : shape.cluster.ctas == 2 && (count % 2 == 0 || count >= kMany))
+      return forwardTileText(shape);
+  return "";
 }
 
-std::vector<std::string> sm90Candidates(const Request& request) { return spelledAll(sm90Tiles(request), tileText); }
+std::vector<std::string> sm90Candidates(const Request& request) {
+  return spelledAll(forwardTiles(request), forwardTileText);
+}
+
+int64_t perTileOrCluster(const Stage& stage, const LaunchOperands& operands, const Device& device) {
+  const auto [ctas, heads] = *stage.config.cluster;
+  const int64_t batch = std::max<int64_t>(operands.cuSeqlensQ ? 1 : operands.problem.batch, 1);
+  const int64_t perHead = batch * ceilDiv(qTilesOf(operands, stage.config.blockM) / batch, ctas / heads);
+  return ctas *
+         std::min<int64_t>(operands.problem.qHeads / heads * perHead, std::max(device.multiprocessors / ctas, 1));
+}
 
 Plan planSm90(const Request& request) {
   const KernelOptions& options = request.options;
-  const Tile tile = chosenOf(sm90Tiles(request), options, tileText);
+  const auto [tile, cluster] = chosenOf(forwardTiles(request), options, forwardTileText);
   codegen::Config config = sm90Config(request, tile);
+  config.cluster = cluster;
   Plan plan;
+  plan.tile = forwardTileText({tile, cluster});
   plan.stages.push_back({.templateName = "forward_sm90.cu",
                          .entry = "attnc_forward",
                          .config = std::move(config),
                          .algebra = algebraFor(options.dtype),
                          .threads = 128 + 32 * tile.warps,
-                         .ctas = persistent(perQTile),
+                         .ctas = perTileOrCluster,
                          .parameters = sm90Parameters});
   plan.workspace.push_back(tileCounters());
   return plan;
 }
 
 } // namespace
+
+Status checkCluster(const codegen::Config& config, const ProblemShape& problem) {
+  const int heads = config.cluster ? config.cluster->heads : 1;
+  if (heads == 1 || problem.qHeads / std::max<int64_t>(problem.kvHeads, 1) % heads == 0) return {};
+  return Error::environment(fmt::format("the tile wants {} query heads, or a multiple, for each KV head", heads));
+}
 
 const FamilyRow kForwardSm90{.kind = KernelKind::Forward,
                              .family = Family::Sm90,

@@ -7,9 +7,10 @@ namespace attnc::plan {
 
 /// What a launch tells of its walks.
 struct WalkFacts {
+  int64_t rows = 0;      ///< of q
   int64_t columns = 0;   ///< that the row in the middle of q sees
   bool isWindow = false; ///< whether it does not see the first column
-  bool sharesKv = false; ///< whether several query heads share a KV head
+  int64_t group = 1;     ///< query heads that share a KV head
 };
 
 } // namespace attnc::plan

@@ -43,7 +43,10 @@ template <int RowGroups> struct Place {
   ATTNC_DEVICE int position(const ForwardParams& p, const ModArgs& args, int r) const {
     return q_offset<Mod>(args, head) + q_idx(p, r);
   }
-  ATTNC_DEVICE int q_idx(const ForwardParams& p, int r) const { return min(q_first + offset(r), p.q_len - 1); }
+  /// Returns the index of the lane's row r; of a row in front of the first or behind the last, the last.
+  ATTNC_DEVICE int q_idx(const ForwardParams& p, int r) const {
+    return int(min(unsigned(q_first + offset(r)), unsigned(p.q_len - 1)));
+  }
   ATTNC_DEVICE static constexpr int offset(int r) { return Fragment<RowGroups, 8>::row_offset(r); }
 
   /// Returns where float positions count from. If the mod allows, that is the tile's first row: row terms that
@@ -211,7 +214,7 @@ ATTNC_DEVICE void store_row_outputs(const ForwardParams& p, const ModArgs& args,
   for (int r = 0; r < 2 * RowGroups; ++r) {
     const int q_idx = place.q_first + place.offset(r);
     const float shift = place.row_shift(args, r), factor = place.form(r).weight_factor();
-    if (threadIdx.x % 4 == 0 && q_idx < p.q_len) {
+    if (threadIdx.x % 4 == 0 && unsigned(q_idx) < unsigned(p.q_len)) {
       if (p.lse) p.lse[first_row + q_idx] = softmax.lse(r, factor, shift);
       if (p.row_max) p.row_max[first_row + q_idx] = softmax.max(r, factor, shift);
     }

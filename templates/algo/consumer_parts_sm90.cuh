@@ -41,6 +41,17 @@ struct ConsumerParts {
     return {x[0], x[1]};
   }
 
+  /// Releases the current slot of K or V: to the producers of all CTAs that fill it.
+  template <class KvRing> ATTNC_DEVICE static void release(const KvRing& ring, bool really = true) {
+    if constexpr (kSharesSteps) {
+      __syncwarp();
+      const int rank = threadIdx.x % 32;
+      ptx::mbarrier_arrive_at(ring.empty(), rank, really && rank < kCluster);
+    } else {
+      ring.release(really);
+    }
+  }
+
   /// Returns the columns of the step whose K is current.
   ATTNC_DEVICE auto columns() const {
     if constexpr (Mod::kColumnsLoad)
@@ -82,9 +93,9 @@ struct ConsumerParts {
         const int q_idx = place.q_first + 8 * r;
         Element* row = out + q_idx * base.out_stride.row;
         if constexpr (kFp8)
-          wgmma::store_v_columns<kHeadDimV>(row, o, r, normalise[r], q_idx < base.q_len);
+          wgmma::store_v_columns<kHeadDimV>(row, o, r, normalise[r], unsigned(q_idx) < unsigned(base.q_len));
         else
-          wgmma::store_row<kHeadDimV>(row, o, r, normalise[r], q_idx < base.q_len);
+          wgmma::store_row<kHeadDimV>(row, o, r, normalise[r], unsigned(q_idx) < unsigned(base.q_len));
       }
     }
     store_row_outputs(base, args, place, softmax);

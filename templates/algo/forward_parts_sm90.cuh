@@ -14,6 +14,7 @@
 #include "algo/tile_order.cuh"
 #include "algo/warp_roles.cuh"
 #include "params_sm90.cuh"
+#include "ptx/cluster.cuh"
 #include "ptx/tma.cuh"
 #include "tile/request_tile.cuh"
 #include "tile/ring.cuh"
@@ -54,9 +55,15 @@ struct QRing
     : RingParts<QRing, QTile, kQStages, 4, Arrivals{.full = 1, .empty = kOutInQSlot ? 1 : kWarps}, kQSlotBytes> {};
 /// Whether the producer writes by column to shared memory: columns of the mod, or factors.
 constexpr bool kFillsColumns = Mod::kColumnsLoad || kRowScales;
+/// Whether the CTAs of a cluster walk the same steps, and each loads a part of K and V for all. Their tiles lie at one
+/// place of query heads that share K and V, or without a mask are neighbours in one head.
+constexpr bool kSharesSteps = kCluster > 1, kSharesHead = kClusterHeads == 1;
+static_assert(!kSharesSteps || !(kBlockSparse || kPageSize || kIsRagged<Mod> || kFp8 || kHasColumns));
+static_assert(!kSharesSteps || !kSharesHead || !Mod::kHasMaskMod, "tiles of a head have different steps");
+constexpr int kReaders = kCluster * kWarps; // warps that release a slot of K or V before it is filled again
 struct KRing
-    : RingParts<KRing, KTile, kStages, kFp8 ? 4 : 2, Arrivals{.full = kFillsColumns ? 2 : 1, .empty = kWarps}> {};
-struct VRing : RingParts<VRing, VTile, kStages, 0, Arrivals{.full = kFp8 ? kTransposers : 1, .empty = kWarps}> {};
+    : RingParts<KRing, KTile, kStages, kFp8 ? 4 : 2, Arrivals{.full = kFillsColumns ? 2 : 1, .empty = kReaders}> {};
+struct VRing : RingParts<VRing, VTile, kStages, 0, Arrivals{.full = kFp8 ? kTransposers : 1, .empty = kReaders}> {};
 struct LoadedVRing
     : RingParts<LoadedVRing, LoadedVTile, kFp8 ? kStages : 0, 2, Arrivals{.full = 1, .empty = kTransposers}> {};
 using RequestedVRing = typename Choose<kFp8, LoadedVRing, VRing>::Type;
@@ -100,6 +107,11 @@ struct Work {
 
 // ---------------------------------------------------------------------------------------------------------- producer
 
+/// Whether the last tile of Q ends at the last row, and the first one may begin in front of the first. Later rows of
+/// most bounded masks have longer walks, so rows that do not exist go where walks are short. TMA brings zeros for them,
+/// or rows of the sequence before. Where steps divide the tile, it saves none, and edges of masks fall into more steps.
+constexpr bool kAnchorsAtEnd = Mod::kHasBounds && kBlockM % kBlockN && !kBlockSparse && !kFp8;
+
 /// Threads of the producer: one, or a warp if it fills columns. All walk; one issues TMA and arrives at barriers.
 // NOTE: a whole warp where one thread suffices costs 4 % at head dim 128: ptxas then keeps less of the consumers'
 // state in uniform registers.
@@ -118,6 +130,8 @@ ATTNC_DEVICE void request_kv(const Params& p, const ModArgs& args, Tile tile, co
   constexpr int kAtOnce = kRowScales ? 1 : (kGivesSome ? 8 : 4) / (kFillsColumns ? 2 : 1); // for want of registers
   if constexpr (kPageSize)
     request_pages<kPageSize, kAtOnce>(tile, map, barrier, at.kv_start, at.kv_head, pages_of(p, at.b), at.rows());
+  else if constexpr (kSharesSteps)
+    request_part<kCluster>(tile, map, barrier, at.kv_start, at.kv_head, at.b * batch_step, ptx::cluster_rank());
   else
     request_tile(tile, map, barrier, kv_row_of<Mod>(args, at.b, at.kv_start), at.kv_head, at.b * batch_step);
 }
@@ -232,11 +246,15 @@ struct Producer : HeldRowScales<kRowScales, kBlockN> {
   }
 
   ATTNC_DEVICE void run() {
-    TileScheduler scheduler{p.order};
+    typename Choose<kSharesSteps, ClusterScheduler<kCluster>, TileScheduler>::Type scheduler{p.order};
     At v_next = {{}, 0, 0, 0, 0, -1}; // the step whose V is requested next, if kv_start >= 0
     while (scheduler.valid()) {
-      const TilePlace tile = tile_at(p.order, scheduler.index);
+      TilePlace tile = tile_at(p.order, scheduler.index);
       scheduler.advance<kProducers>();
+      if constexpr (kSharesSteps) {
+        int& shared_by = kSharesHead ? tile.q_tile : tile.head;
+        shared_by = kCluster * shared_by + ptx::cluster_rank();
+      }
       int q_start = tile.q_tile * kBlockM, q_length = p.base.q_len;
       At at;
       at.b = tile.head / p.base.q_heads;
@@ -247,10 +265,11 @@ struct Producer : HeldRowScales<kRowScales, kBlockN> {
         if (!has_rows<Mod>(q_start, q_length)) continue;
         at.b = rows.b, at.h = tile.head;
       }
+      if constexpr (kAnchorsAtEnd) q_start -= kBlockM - 1 - unsigned(q_length - 1) % kBlockM;
       at.kv_head = at.h / p.base.group;
       at.origin = Place<1>::origin_of(q_offset_of<Mod>(args, at.b, at.h) + q_start);
-      const auto walk =
-          walk_kv<Mod, kBlockN, kBlockSparse>(p.base, args, at.b, at.h, q_start, min(q_start + kBlockM, q_length));
+      const auto walk = walk_kv<Mod, kBlockN, kBlockSparse>(
+          p.base, args, at.b, at.h, kAnchorsAtEnd ? max(q_start, 0) : q_start, min(q_start + kBlockM, q_length));
       at.set_length(walk.length);
       // V is one step behind K. Q comes after both: its slot is released last, once the O of an earlier tile has left
       // it.

@@ -47,4 +47,18 @@ struct TileScheduler {
   }
 };
 
+/// Deals indices to clusters of `Ctas` CTAs, round robin. Each second round goes backwards: tiles tend to get shorter,
+/// so a cluster that had the longest of a round has the shortest of the next.
+template <int Ctas> struct ClusterScheduler {
+  const TileOrder& order;
+  int index = int(blockIdx.x) / Ctas;
+
+  ATTNC_DEVICE bool valid() const { return index < order.q_tiles * order.heads; }
+  template <int Threads> ATTNC_DEVICE void advance() {
+    const int clusters = int(gridDim.x) / Ctas;
+    index = 2 * (index / clusters + 1) * clusters - 1 - index;
+  }
+  ATTNC_DEVICE void finish() const {}
+};
+
 } // namespace attnc

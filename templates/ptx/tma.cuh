@@ -24,6 +24,16 @@ ATTNC_DEVICE void tma_load_4d(unsigned shared, const TensorMap& map, unsigned ba
       : "memory");
 }
 
+/// The same in each CTA of the cluster that has a bit in `ctas`: to the same address there, counted on the barrier
+/// there.
+ATTNC_DEVICE void tma_multicast_4d(unsigned shared, const TensorMap& map, unsigned barrier, int c0, int c1, int c2,
+                                   int c3, unsigned short ctas) {
+  asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%0], "
+               "[%1, {%3, %4, %5, %6}], [%2], %7;" ::"r"(shared),
+               "l"(&map), "r"(barrier), "r"(c0), "r"(c1), "r"(c2), "r"(c3), "h"(ctas)
+               : "memory");
+}
+
 /// Stores a box from shared memory; elements outside the tensor are skipped. One thread; part of its next bulk group.
 /// Writers of the box must call fence_proxy_async() and then a barrier first.
 ATTNC_DEVICE void tma_store_4d(const TensorMap& map, unsigned shared, int c0, int c1, int c2, int c3) {

@@ -14,6 +14,19 @@ ATTNC_DEVICE void request_tile(Tile tile, const TensorMap& map, unsigned barrier
     ptx::tma_load_4d(tile.slab(slab), map, barrier, slab * Tile::kSlabColumns, row, h, b);
 }
 
+/// The same for all of a cluster of `Ctas` CTAs, each of which calls it with its rank: the part of the rows that is
+/// this CTA's to load. Boxes have Rows / Ctas rows.
+template <int Ctas, class Tile>
+ATTNC_DEVICE void request_part(Tile tile, const TensorMap& map, unsigned barrier, int row, int h, int b, int rank) {
+  constexpr int kRows = Tile::kRows / Ctas;
+  static_assert(kRows % 8 == 0, "boxes are whole, and so is their swizzle");
+  const unsigned part = tile.from_row(rank * kRows).base;
+#pragma unroll
+  for (int slab = 0; slab < Tile::kSlabs; ++slab)
+    ptx::tma_multicast_4d(part + slab * Tile::kSlabBytes, map, barrier, slab * Tile::kSlabColumns, row + rank * kRows,
+                          h, b, (1 << Ctas) - 1);
+}
+
 /// The same for rows in pages of a pool, from `position` on, a multiple of the tile's rows. `table`: pages of a
 /// sequence, whose rows from `length` on have none and load zeros. Of several pages up to AtOnce are looked up before
 /// the first is loaded. Boxes are those of the tile or of a page, whichever is smaller.

@@ -37,12 +37,13 @@ ATTNC_DEVICE void write_packed(Tile tile, int column, const PackedFragment<E, 1,
     ptx::stmatrix_x4(tile.chunk(row, column / 8 + 2 * step + lane / 16), from.a[0][step]);
 }
 
-/// Copies the first `rows` rows of a tile, its first `Columns` columns, to rows `stride` elements apart. One warp.
+/// Copies rows [begin, end) of a tile, their first `Columns` columns, to rows `stride` elements apart, of which the
+/// tile's row 0 would be at `to`. One warp.
 template <int Columns, class Element, class Tile>
-ATTNC_DEVICE void copy_rows(Element* to, long long stride, Tile tile, int rows) {
+ATTNC_DEVICE void copy_rows(Element* to, long long stride, Tile tile, int begin, int end) {
   constexpr int kChunks = Columns / 8; // of 16 bytes
 #pragma unroll 1
-  for (int i = threadIdx.x % 32; i < rows * kChunks; i += 32) {
+  for (int i = begin * kChunks + threadIdx.x % 32; i < end * kChunks; i += 32) {
     const int row = i / kChunks, chunk = i % kChunks;
     int x[4];
     ptx::ld_shared(x,

@@ -279,6 +279,29 @@ TEST_CASE("CTAs of short backward walks take turns, unless they walk several hea
   CHECK(tileOf(lowRank, 512, 8, 64) == "64x128x8-turns");
 }
 
+TEST_CASE("forward kernels share loads between heads, or between tiles without a mask", "[api]") {
+  const auto tileOf = [](const std::string& expression, int64_t length, int64_t kvHeads = 8, int64_t dim = 128) {
+    const TensorView q = tensor(1, 8, length, dim), k = tensor(1, kvHeads, length, dim);
+    const auto prepared =
+        take(Compiler().settle(mod(expression.c_str()), {.q = q, .k = k, .v = k}, {.out = q}, {.arch = "sm_90a"}));
+    return prepared.kernel.tile();
+  };
+  const char* causal = "q_idx >= kv_idx";
+  CHECK(tileOf("score", 8192) == "128x128x8-2tiles");
+  CHECK(tileOf("score", 8192, 2) == "128x128x8-2heads");
+  CHECK(tileOf("score", 8192, 8, 64) == "192x128x12");
+  CHECK(tileOf("score", 300) == "128x128x8"); // one tile of four would have no rows
+  CHECK(tileOf(causal, 8192) == "128x128x8"); // neighbouring tiles have different steps
+  CHECK(tileOf(causal, 2048, 4) == "128x128x8-2heads");
+  CHECK(tileOf(causal, 512, 4) == "128x128x8");
+  CHECK(tileOf("(q_idx >= kv_idx) & (q_idx - kv_idx <= 1024 * h)", 8192, 4) == "128x128x8"); // heads have other steps
+  Case odd;
+  odd.operands = {.q = tensor(1, 6, 512, 128), .k = tensor(1, 2, 512, 128), .v = tensor(1, 2, 512, 128)};
+  odd.outputs = {.out = odd.operands.q};
+  odd.options.tile = "128x128x8-2heads";
+  CHECK(errorOf(mod(causal), odd) == "the tile wants 2 query heads, or a multiple, for each KV head");
+}
+
 TEST_CASE("what the mod asserts of the launch is asked when it is prepared, with its captures", "[api]") {
   const Mod asserting = mod("window: int\nassert 0 < window <= KV_LEN, 'the window lies outside'\n"
                             "def mask_mod(b, h, q_idx, kv_idx):\n    return q_idx - kv_idx <= window\n");

@@ -14,7 +14,8 @@ namespace attnc {
 /// hold is in device memory.
 static plan::WalkFacts walkFacts(const ir::Module& module, const Captures* captures, const ProblemShape& problem) {
   static const Captures kNone;
-  plan::WalkFacts facts{.columns = problem.kvLen, .sharesKv = problem.qHeads != problem.kvHeads};
+  plan::WalkFacts facts{
+      .rows = problem.qLen, .columns = problem.kvLen, .group = problem.kvHeads ? problem.qHeads / problem.kvHeads : 1};
   const std::optional<ir::Value> begin = module.output(ir::kKvBegin), end = module.output(ir::kKvEnd);
   if (!begin || !end || !module.tensors.empty()) return facts;
   const auto bindings = ir::bind(module, captures ? *captures : kNone, problem);

@@ -50,6 +50,7 @@ LowRankColumns::Form::Form(const Request& given, const Columns& columns, double 
     : columns(columns), error(error), request(given) {
   if (!columns.wideHeadDim) return;
   request.mod = given.mod->withoutLowRank;
+  request.widens = true;
   request.options.headDim = columns.wideHeadDim;
 }
 

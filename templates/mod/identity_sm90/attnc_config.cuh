@@ -21,8 +21,11 @@ constexpr int kQStages = 2;         // tiles of Q rows in flight
 constexpr int kPageSize = 0;        // positions of a page of K and V, a power of two; 0: not paged
 constexpr bool kAppends = false;    // the launch has new rows, which are written into K and V
 constexpr bool kBlockSparse = true; // walk BlockLists; otherwise all blocks live
+constexpr int kCluster = 1;         // CTAs that load K and V for one another
+constexpr int kClusterHeads = 1;    // query heads that their tiles are of: 1 or kCluster
 constexpr int kSharedBytes = 196768; // dynamic shared memory of a CTA
 
 } // namespace attnc
 
+#define ATTNC_CLUSTER_DIMS // attribute of the kernel
 #define ATTNC_WGMMA_SHAPES(shape) shape(128) // kBlockN, kHeadDimV rounded up to 16: columns of the products
