@@ -126,6 +126,7 @@ TEST_CASE("help and version are commands and options") {
   CHECK(printed("") == printed("--help"));
   CHECK(printed("help mask") == printed("mask --help"));
   CHECK(printed("help mask") == printed("mask -h"));
+  CHECK(printed("help completion") == printed("completion --help"));
   CHECK(printed("help cache prune") == printed("cache prune --help"));
   CHECK(printed("version") == printed("--version"));
   CHECK(printed("version") == printed("-V"));

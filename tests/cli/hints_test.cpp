@@ -70,26 +70,27 @@ TEST_CASE("the hint for a wrong mod on the command line is its repair") {
 
 TEST_CASE("the hint for a wrong kernel is its repair") {
   const std::string emit = "emit --stage cu " + kCausal;
-  expectHints({{emit + "--head-dim 100", "pad q, k and v with zeros to 104, and keep the scale: --scale 0.1"},
-               {emit + "--head-dim 600", "a number such as 64, 128 or 256"},
-               {emit + "--head-dim-v 100", "pad v with zeros to 104, and read 100 columns of out\n"},
-               {emit + "--head-dim 576 --v-in-k 511", "take 512 columns of k, and read 511 of out: --v-in-k 512\n"},
-               {emit + "--head-dim many", "a number such as 64, 128 or 256"},
-               {emit + "--dtype fp64", "the widest is --dtype fp32"},
-               {emit + "--dtype e5m2", "--fp8-kv"},
-               {emit + "--dtype bf17", "did you mean bf16?"},
-               {emit + "--kernel forwrd", "did you mean forward?"},
-               {emit + "--kernel-family sm91", "did you mean sm90?"},
-               {emit + "--arch hopper", "that GPU is --arch sm_90a"},
-               {emit + "--arch RTX4090", "that GPU is --arch sm_89"},
-               {emit + "--arch a100", "that GPU is --arch sm_80"},
-               {emit + "--arch sm_75", "attnc needs a GPU of sm_80 (A100) or newer: --arch sm_80"},
-               {emit + "--arch 7.5", "--arch sm_80"},
-               {emit + "--arch sm_81", "did you mean sm_8"},
-               {emit + "--arch fast", "--arch sm_80 for 8.0; native is the GPU of this machine"},
-               {emit + "--arch sm_80 --launch 9", "count from 1: --launch 1"},
-               {"emit --stage kernel-ir --launch 1 " + kCausal, "leave --launch out"},
-               {"emit --stage cubin --arch sm_80 --kernel backward " + kCausal, "--launch 1 -o 1.cubin"}});
+  expectHints(
+      {{emit + "--head-dim 100", "pad q, k and v with zeros to 104, and keep the scale: `attnc run` has --scale 0.1"},
+       {emit + "--head-dim 600", "a number such as 64, 128 or 256"},
+       {emit + "--head-dim-v 100", "pad v with zeros to 104, and read 100 columns of out\n"},
+       {emit + "--head-dim 576 --v-in-k 511", "take 512 columns of k, and read 511 of out: --v-in-k 512\n"},
+       {emit + "--head-dim many", "a number such as 64, 128 or 256"},
+       {emit + "--dtype fp64", "the widest is --dtype fp32"},
+       {emit + "--dtype e5m2", "--fp8-kv"},
+       {emit + "--dtype bf17", "did you mean bf16?"},
+       {emit + "--kernel forwrd", "did you mean forward?"},
+       {emit + "--kernel-family sm91", "did you mean sm90?"},
+       {emit + "--arch hopper", "that GPU is --arch sm_90a"},
+       {emit + "--arch RTX4090", "that GPU is --arch sm_89"},
+       {emit + "--arch a100", "that GPU is --arch sm_80"},
+       {emit + "--arch sm_75", "attnc needs a GPU of sm_80 (A100) or newer: --arch sm_80"},
+       {emit + "--arch 7.5", "--arch sm_80"},
+       {emit + "--arch sm_81", "did you mean sm_8"},
+       {emit + "--arch fast", "--arch sm_80 for 8.0; native is the GPU of this machine"},
+       {emit + "--arch sm_80 --launch 9", "count from 1: --launch 1"},
+       {"emit --stage kernel-ir --launch 1 " + kCausal, "leave --launch out"},
+       {"emit --stage cubin --arch sm_80 --kernel backward " + kCausal, "--launch 1 -o 1.cubin"}});
   // The spellings of one architecture.
   for (const char* arch : {"sm90", "9.0", "SM_90", "90a", "sm90a"})
     CHECK(attnc::test::attnc(emit + "--arch " + arch).exitCode == 0);

@@ -311,7 +311,7 @@ template <class Repair> std::string checkHeadDim(const std::string& text, int64_
 
 std::string checkHeadDim(const std::string& text) {
   return checkHeadDim(text, kMostHeadDim, [](int64_t value, int64_t multiple) {
-    return fmt::format("pad q, k and v with zeros to {}, and keep the scale: --scale {:.6g}", multiple,
+    return fmt::format("pad q, k and v with zeros to {}, and keep the scale: `attnc run` has --scale {:.6g}", multiple,
                        1 / std::sqrt(double(value)));
   });
 }
