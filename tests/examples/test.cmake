@@ -1,11 +1,11 @@
 # cmake -DFORM=package|pkg-config|mpi|nccl -DBUILD=<attnc's build folder> -DSOURCE=<attnc's sources> -DVERSION=... -DCC=... -DCXX=...
 #       -DGENERATOR=... -DFLAGS=<for the compilers> -DPYTHON=<that may have NCCL> -DCUDA_INCLUDE=... [-DGPU=ON] -P test.cmake
-# Builds the programs of tools/examples against an install into a temporary folder, and runs them. Forms mpi and nccl: one
+# Installs into a temporary folder, builds the programs that are there among the documents, and runs them. Forms mpi and nccl: one
 # program, which needs that package. GPU: says SKIPPED where there is no GPU; elsewhere they must use it.
-set(examples ${SOURCE}/tools/examples)
 set(work ${BUILD}/examples/${FORM}${GPU})
 set(prefix ${work}/prefix)
-file(REMOVE_RECURSE ${prefix})
+set(examples ${prefix}/share/doc/attnc/tools/examples)
+file(REMOVE_RECURSE ${work})
 file(MAKE_DIRECTORY ${work})
 set(ENV{ATTNC_CACHE_DIR} ${work}/cache)
 
@@ -80,8 +80,15 @@ if(FORM STREQUAL pkg-config)
   endforeach()
   build_by_flags(attnc-c ${CXX} -std=c++17 -Wall -Wextra -Wpedantic -Werror grid_cpp)
 else()
-  run(${CMAKE_COMMAND} -S ${examples} -B ${work} -G ${GENERATOR} -DCMAKE_C_COMPILER=${CC} -DCMAKE_CXX_COMPILER=${CXX}
-      "-DCMAKE_C_FLAGS=${FLAGS}" "-DCMAKE_CXX_FLAGS=${FLAGS}" -DCMAKE_PREFIX_PATH=${prefix} ${where})
+  set(where -S ${examples} -G ${GENERATOR} -DCMAKE_C_COMPILER=${CC} -DCMAKE_CXX_COMPILER=${CXX}
+            "-DCMAKE_C_FLAGS=${FLAGS}" "-DCMAKE_CXX_FLAGS=${FLAGS}" -DCMAKE_PREFIX_PATH=${prefix} ${where})
+  # A machine without fmt has the programs that need only libc.
+  execute_process(COMMAND ${CMAKE_COMMAND} ${where} -B ${work}/bare -DCMAKE_DISABLE_FIND_PACKAGE_fmt=ON OUTPUT_VARIABLE said
+                  COMMAND_ERROR_IS_FATAL ANY)
+  if(NOT said MATCHES "Without the programs in C\\+\\+: .*fmt")
+    message(FATAL_ERROR "examples without fmt said '${said}'")
+  endif()
+  run(${CMAKE_COMMAND} ${where} -B ${work})
   if(FORM MATCHES "mpi|nccl")
     run(${CMAKE_COMMAND} --build ${work} --target shards_${FORM})
   else()

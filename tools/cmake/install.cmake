@@ -1,5 +1,5 @@
 # What `cmake --install` puts where: the libraries with their headers, CMake and pkg-config files, the command, the
-# language's reference and the library of mods. What was not built is left out, with a message. Component attnc_c is
+# documents with their examples, and the library of mods. What was not built is left out, with a message. Component attnc_c is
 # libattnc.so alone; attnc_python is what a wheel holds.
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
@@ -26,6 +26,7 @@ if(ATTNC_COMMAND)
   attnc_tell_missing(attnc "the command attnc")
   install(FILES README.md dsl/SPEC.md DESTINATION ${CMAKE_INSTALL_DOCDIR})
   install(DIRECTORY docs DESTINATION ${CMAKE_INSTALL_DOCDIR} PATTERN site EXCLUDE)
+  install(DIRECTORY tools/examples DESTINATION ${CMAKE_INSTALL_DOCDIR}/tools) # where links of the documents find them
   install(DIRECTORY dsl/mods DESTINATION ${CMAKE_INSTALL_DATADIR}/attnc FILES_MATCHING PATTERN *.py PATTERN *.svg PATTERN README.md)
 endif()
 if(ATTNC_SHARED)

@@ -20,11 +20,11 @@ run_program() { # a program
   "$1" | tee "$work/said"
   grep -q "as the definition$" "$work/said"
 }
-example=$PWD/tools/examples/grid.c
 
 step "the tarball's command"
 tar -xf "$dist/attnc-$version-linux-"*.tar.gz -C "$work"
 prefix=$(echo "$work/attnc-$version-linux-"*)
+example=$prefix/share/doc/attnc/tools/examples/grid.c
 run_command "$prefix/bin/attnc"
 
 step "the pack of kernels, without NVRTC"
