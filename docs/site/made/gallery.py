@@ -215,8 +215,8 @@ def speed_line(rows):
     ratio = row["attnc"] / row["flex"]
     if row["unit"] in ("ms", "us", "µs", "s"):
         ratio = 1 / ratio
-    return (f'<span class="speed" title="{html.escape(row["case"])}: {number(row["attnc"])} against '
-            f'{number(row["flex"])} {row["unit"]}"><b>{ratio:.1f}×</b> FlexAttention</span>')
+    return (f'<span class="speed" title="{number(row["attnc"])} against {number(row["flex"])} {row["unit"]}">'
+            f'<b>{ratio:.1f}×</b> FlexAttention<br><small>{html.escape(row["case"])}</small></span>')
 
 
 def cropped(svg):

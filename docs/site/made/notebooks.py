@@ -10,7 +10,7 @@ def shown(output, picture):
         picture.parent.mkdir(exist_ok=True)
         picture.write_text("".join(data["image/svg+xml"]))
         return f'<p class="picture"><img src="pictures/{picture.name}" alt="the mask, block by block" loading="lazy"></p>'
-    return f"```text\n{''.join(output.get('text') or data['text/plain']).rstrip()}\n```"
+    return f"```{{ .text .no-copy }}\n{''.join(output.get('text') or data['text/plain']).rstrip()}\n```"
 
 
 def write(pages):
