@@ -17,7 +17,7 @@ import shutil
 import sys
 import threading
 
-WIDTHS = (420, 1400)
+WIDTHS = (390, 1280)
 HIGHEST = 6000  # pixels of a picture
 
 
