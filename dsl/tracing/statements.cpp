@@ -314,6 +314,7 @@ void Tracer::assign(const Expr& target, Object value) {
       diagnostics.report(at, diag::readOnly, describe(wholeTensor(*this, base.as<const Tensor*>()->number)));
       throw Abort{false, true};
     }
+    if (!isInMod && base.is<const Array*>()) failWritten(*cast<SubscriptExpr>(target).base, target.loc);
     return assignSubscript(*this, base, index, value);
   }
   case ExprKind::Sequence: {
@@ -363,11 +364,12 @@ bool isSame(Object a, Object b) {
 
 } // namespace
 
-/// A declaration wins over a value that cannot be evaluated, wherever it is assigned.
+/// A declaration wins over a value that cannot be evaluated, wherever it is assigned; one given with the text wins over
+/// any value outside of mods.
 void Tracer::bind(llvm::StringRef name, Loc loc, Object value) {
   Scope& into = scopeOf(name);
   standIns.erase({&into, name.str()});
-  if (value.is<const Deferred*>())
+  if (value.is<const Deferred*>() || (!isInMod && loc.text == 0 && given.contains(name)))
     if (auto capture = captureOf(name)) {
       value = *capture;
       standIns.insert({&into, name.str()});
@@ -380,7 +382,6 @@ void Tracer::bind(llvm::StringRef name, Loc loc, Object value) {
     return;
   }
   auto found = declared.find(name);
-  // A declaration given with the text wins over any value.
   if (found != declared.end() && !isSame(value, found->second) && !given.contains(name))
     value = defer([&] { diagnostics.fail(loc, diag::redeclared, std::string_view(name)); });
   else if (found != declared.end())

@@ -204,6 +204,13 @@ void Tracer::failComputed(const Expr& expr, const Deferred& why) {
   if (!declaration.empty()) diagnostics.fail(loc, diag::computedName, std::string_view(name->name), declaration);
 }
 
+/// Fails with the declaration of an array that the text fills element by element, as Python does outside of mods.
+void Tracer::failWritten(const Expr& array, Loc loc) {
+  const auto* name = llvm::dyn_cast<NameExpr>(&array);
+  const std::string declaration = name && text && loc.text == 0 ? declarationInText(name->name) : "";
+  if (!declaration.empty()) diagnostics.fail(loc, diag::computedName, std::string_view(name->name), declaration);
+}
+
 void Tracer::failSyntax(std::string_view what) { fail(diag::unsupportedSyntax, what, syntaxRepair(what)); }
 
 void Tracer::undefined(llvm::StringRef name, Scope* from) {

@@ -166,6 +166,7 @@ private:
   [[noreturn]] void failSyntax(std::string_view what);
   std::string declarationAt(Loc loc, llvm::StringRef hint);
   void failComputed(const Expr& expr, const Deferred& why);
+  void failWritten(const Expr& array, Loc loc);
   [[noreturn]] void undefined(llvm::StringRef name, Scope* from);
   [[noreturn]] void noMember(Loc loc, llvm::StringRef path, llvm::StringRef name,
                              llvm::ArrayRef<llvm::StringRef> known);

@@ -86,7 +86,7 @@ TEST_CASE("what a part that is not evaluated would change is not known after it"
   CHECK(problems("def f():\n  if rare: return 1\n  return 2\nq_idx >= f()") == Strings{"undefined-constant at 2:6"});
   CHECK(problems("x = 1\nfor i in (1, 2):\n  if rare: break\n  x = i\nq_idx >= x") ==
         Strings{"undefined-constant at 3:6"});
-  CHECK(problems("x = torch.tensor([1, 2])\nx[0] = 3\nq_idx >= x[0]") == Strings{"read-only at 2:1"});
+  CHECK(problems("x = torch.tensor([1, 2])\nx[0] = 3\nq_idx >= x[0]") == Strings{"computed-name at 2:1"});
   CHECK(problems("t: i32[H]\nu = t\nt[0] = 3\nq_idx >= u[h]") == Strings{"read-only at 3:1"});
   CHECK(problems("class A:\n  def __init__(self):\n    self.x = torch.tensor([1])\n    self.x[0] = 2\n"
                  "a = A()\nq_idx >= a.x[0]") == Strings{"read-only at 4:5"});
@@ -155,7 +155,7 @@ TEST_CASE("a table that is too large gives way to the capture of its name", "[ds
   const std::string text = "def make():\n  t = torch.arange(65)\n"
                            "  def f(score, b, h, q_idx, kv_idx): return score + t[h] + t[3]\n  return f\n";
   CHECK(problemsWith(text, with({"make"})) == Strings{"table-too-large at 3:53"});
-  const ir::Module module = tracedWith(text, with({"make"}, {"t: f32[H]"}));
+  const ir::Module module = tracedWith("t: f32[H]\n" + text, with({"make"}));
   CHECK(captures(module) == Strings{"t"});
   CHECK_THAT(ir::print(module), Catch::Contains("load f32 t[%h]") && Catch::Contains("3.0"));
 }
@@ -203,13 +203,24 @@ TEST_CASE("a declaration wins over what cannot be evaluated", "[dsl][published]"
                              "  for i in torch.arange(0, n, 2):\n"
                              "    ends[i:i + 2] = i\n"
                              "  return create_block_mask(lambda b, h, q, k: k < ends[q], None, None, n, n)\n";
-  CHECK(problemsWith(filled, with({"make(6)"})) == Strings{"read-only at 4:5"});
+  CHECK(problemsWith(filled, with({"make(6)"})) == Strings{"computed-name at 4:5"});
   CHECK(captures(tracedWith(filled, with({"make(6)"}, {"ends: i64[KV_LEN]"}))) == Strings{"ends"});
   CHECK(problemsWith("def make(t):\n  t[0] = 1\n  return lambda b, h, q, k: k < t[q]\n",
                      with({"make(t)"}, {"t: i32[N]"})) == Strings{"read-only at 2:3"});
   // One that can be evaluated is another matter.
   CHECK(problems("n: int\nn = 3\nq_idx > n") == Strings{"redeclared at 2:1"});
   CHECK(captures(tracedWith("n = 3\nq_idx > n", with({}, {"n: int"}))) == Strings{"n"});
+}
+
+TEST_CASE("a declaration given with the text wins over every value outside of mods", "[dsl][published]") {
+  const auto of = [](const std::string& text) { return irOf(text, with({}, {"n: i32[KV_LEN]"})); };
+  const std::string mod = "def mask_mod(b, h, q_idx, kv_idx):\n  return n[q_idx] == n[kv_idx]\n", wanted = of(mod);
+  CHECK_THAT(wanted, Catch::Contains("load i32 n[%kv_idx]"));
+  CHECK(of("n = torch.zeros(8)\n" + mod) == wanted);
+  CHECK(of("n = torch.zeros(8)\nn[3:] = 1\n" + mod) == wanted);
+  CHECK(of("def make():\n  n = torch.zeros(8)\n  return lambda b, h, q, k: n[q] == n[k]\nmask_mod = make()\n") ==
+        wanted);
+  CHECK_THAT(of("def mask_mod(b, h, q_idx, kv_idx):\n  n = 3\n  return q_idx > n\n"), !Catch::Contains("load"));
 }
 
 TEST_CASE("annotations of a factory's parameters declare", "[dsl][published]") {
