@@ -50,6 +50,7 @@
 #include "attnc/c/operands.h"
 #include "attnc/c/pack.h"
 #include "attnc/c/prepared.h"
+#include "attnc/c/prove.h"
 #include "attnc/c/quantise.h"
 #include "attnc/c/reference.h"
 #include "attnc/c/shard.h"

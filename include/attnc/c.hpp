@@ -139,6 +139,11 @@ public:
   std::string astText() const { return detail::text(attnc_mod_ast(get())); }
   /// Returns the IR after all passes as text.
   std::string irText() const { return detail::text(attnc_mod_ir(get())); }
+  /// Proves a claim, or finds an example against it. Returns one JSON object, as attnc_prove() fills.
+  Expected<std::string> prove(const Claim& claim) const {
+    const auto json = detail::call<const char*>(attnc_prove, get(), &claim);
+    return json ? Expected<std::string>(*json) : json.error();
+  }
 };
 
 /// A block mask in host memory that owns its lists.

@@ -9,6 +9,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace attnc {
@@ -75,5 +76,18 @@ struct Proof {
 /// intervals nor examples decide are Undecided. Needs no GPU. Errors (environment): `other` is missing, or one capture
 /// has two declarations.
 Expected<Proof> prove(const Mod& mod, const Claim& claim, const ProofOptions& options = {});
+
+/// Returns the mod whose mask_mod is an expression: "kv_idx <= q_idx". It may use the captures of `mod`, and the
+/// constants and functions of its text. `name` is the expression's name in messages. Errors: those of Mod::parse().
+Expected<Mod> propertyOf(const Mod& mod, std::string_view expression, const std::string& name = "<claim>");
+
+/// Adds assumptions of a text, which semicolons separate: expressions, or "NAME does not decrease". `name` is the
+/// text's name in messages. Errors: those of propertyOf(); Blame::Environment if the mod captures no tensor NAME with
+/// an axis.
+Status addAssumptions(const Mod& mod, std::string_view text, ProofOptions& options,
+                      const std::string& name = "<assumption>");
+
+/// Returns one JSON object of a proof: {"answer", "by", "why", "example"}. Members that are empty are left out.
+std::string toJson(const Proof& proof);
 
 } // namespace attnc

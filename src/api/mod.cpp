@@ -132,6 +132,7 @@ Expected<Mod> Mod::parse(std::string_view text, const ParseOptions& options) {
     ir::Module traced = *module;
     ATTNC_TRY(passes::runPipeline(*module));
     ModSource source{std::string(text), std::move(notes.choices), std::move(notes.constants), {}};
+    source.defines = options.defines, source.declared = options.captures;
     source.warnings = warningsOf(text, options.name, traced, *module, std::move(notes.warnings));
     return Mod(std::make_shared<const Impl>(std::move(*module), std::move(traced), std::move(source)));
   });
@@ -285,6 +286,8 @@ Expected<std::set<std::string>> reachedCaptures(const Mod& mod) {
 const ir::CaptureGradients& captureGradients(const Mod& mod) { return ModAccess::implOf(mod).gradients; }
 
 const std::string& keyOf(const Mod& mod) { return ModAccess::implOf(mod).key; }
+
+const ModSource& sourceOf(const Mod& mod) { return ModAccess::implOf(mod).source; }
 
 const ir::Module& tracedModule(const Mod& mod) { return ModAccess::implOf(mod).traced; }
 

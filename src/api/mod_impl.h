@@ -25,6 +25,8 @@ struct ModSource {
   std::vector<ModChoice> choices;
   std::vector<std::string> constants;
   std::vector<Diagnostic> warnings;
+  std::map<std::string, std::string> defines; ///< as given
+  std::vector<std::string> declared;          ///< captures, as given
 };
 
 struct Mod::Impl {
@@ -94,6 +96,8 @@ Expected<ScoreGradient> scoreGradientOf(const Mod& mod);
 
 /// Returns Mod::Impl::key.
 const std::string& keyOf(const Mod& mod);
+/// Returns what a mod was read from.
+const ModSource& sourceOf(const Mod& mod);
 
 /// Returns the module as the text says it, before all passes, to show what a line computes. Captures also bind to it.
 const ir::Module& tracedModule(const Mod& mod);

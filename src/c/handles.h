@@ -68,6 +68,7 @@ std::string describe(const CompiledStages& stages);
 struct attnc_mod {
   attnc::Mod mod;
   mutable attnc::c::LazyText ast, ir;
+  mutable attnc::c::Texts proofs;
   explicit attnc_mod(attnc::Mod mod) : mod(std::move(mod)) {}
 };
 

@@ -20,6 +20,7 @@ template <> inline constexpr size_t kFirstSize<attnc_capture> = 48;
 template <> inline constexpr size_t kFirstSize<attnc_parse_options> = 32;
 template <> inline constexpr size_t kFirstSize<attnc_mod_info> = 40;
 template <> inline constexpr size_t kFirstSize<attnc_capture_info> = 80;
+template <> inline constexpr size_t kFirstSize<attnc_claim> = 72;
 template <> inline constexpr size_t kFirstSize<attnc_operands> = 80;
 template <> inline constexpr size_t kFirstSize<attnc_outputs> = 32;
 template <> inline constexpr size_t kFirstSize<attnc_backward_operands> = 48;

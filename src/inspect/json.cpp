@@ -1,5 +1,6 @@
 // Explanations as JSON, for programs.
 #include "attnc/explain.h"
+#include "attnc/prove.h"
 
 #include <nlohmann/json.hpp>
 
@@ -302,6 +303,10 @@ JsonReport workJson(const TileWork& work) {
           {"isEstimate", work.isEstimate}};
 }
 
+JsonReport problemJson(const ProblemShape& p) {
+  return {{"B", p.batch}, {"H", p.qHeads}, {"HKV", p.kvHeads}, {"Q_LEN", p.qLen}, {"KV_LEN", p.kvLen}};
+}
+
 } // namespace
 
 std::string toJson(const ModExplanation& all) {
@@ -329,17 +334,12 @@ std::string toJson(const ModExplanation& all) {
 }
 
 std::string toJson(const Explanation& all) {
-  const ProblemShape& problem = all.preparation.problem;
   JsonReport json = modJson(all.mod);
   json["kernel"] = kernelJson(all);
   json["tile"] = tileJson(all.kernel());
   if (!all.preparation.whyKind.empty()) json["choice"] = all.preparation.whyKind;
   json["workspaceBytes"] = all.preparation.workspaceBytes;
-  json["problem"] = {{"B", problem.batch},
-                     {"H", problem.qHeads},
-                     {"HKV", problem.kvHeads},
-                     {"Q_LEN", problem.qLen},
-                     {"KV_LEN", problem.kvLen}};
+  json["problem"] = problemJson(all.preparation.problem);
   json["values"] = valuesJson(all.scalars);
   json["kvLoop"] = loopName(all.kernel().kvLoop());
   json["blocks"] = blocksJson(all.census);
@@ -355,6 +355,22 @@ std::string toJson(const Explanation& all) {
   json["maps"] = mapsJson(all.maps);
   json["limits"] = limitsJson(all.limits);
   if (all.work) json["work"] = workJson(*all.work);
+  return textOf(json);
+}
+
+std::string toJson(const Proof& proof) {
+  constexpr const char* kAnswers[] = {"proved", "refuted", "undecided"};
+  JsonReport json{{"answer", kAnswers[int(proof.answer)]}};
+  if (!proof.by.empty()) json["by"] = proof.by;
+  if (!proof.why.empty()) json["why"] = proof.why;
+  if (proof.answer != Proof::Answer::Refuted) return textOf(json);
+  JsonReport extents = problemJson(proof.problem), captures = JsonReport::array();
+  for (const auto& [name, extent] : proof.extents) extents[name] = extent;
+  for (const ExampleCapture& capture : proof.captures)
+    captures.push_back({{"name", capture.name}, {"index", capture.index}, {"value", capture.value}});
+  json["example"] = {{"extents", extents},      {"b", proof.b},          {"h", proof.h},
+                     {"q_idx", proof.qIdx},     {"kv_idx", proof.kvIdx}, {"captures", captures},
+                     {"picture", proof.picture}};
   return textOf(json);
 }
 

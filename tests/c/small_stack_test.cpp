@@ -99,18 +99,21 @@ TEST_CASE("threads with small stacks read mods and write kernels", "[c]") {
   CHECK(refusedTexts > 5);
 }
 
-TEST_CASE("threads with small stacks prepare, compile and build block masks", "[c]") {
+TEST_CASE("threads with small stacks prove, prepare, compile and build block masks", "[c]") {
   const Owned<attnc_compiler> compiler = ctest::compiler();
   const Owned<attnc_mod> mod =
       parse("def mask_mod(b, h, q_idx, kv_idx):\n  x = q_idx\n  for i in range(1000): x = x * 3 + i\n"
             "  return (x >= kv_idx) & (q_idx >= kv_idx)\n");
   const Case c;
   std::string error;
-  attnc_status settled = ATTNC_OK, explained = ATTNC_OK, compiled = ATTNC_OK, prepared = ATTNC_OK;
+  auto claim = sized<attnc_claim>();
+  claim.property = "kv_idx <= q_idx", claim.assume = "KV_LEN <= 7", claim.seconds = 0.1;
+  attnc_status proved = ATTNC_OK, settled = ATTNC_OK, explained = ATTNC_OK, compiled = ATTNC_OK, prepared = ATTNC_OK;
   onStackOf(kSmallStack, [&] {
+    const char* json = nullptr;
+    proved = attnc_prove(mod.get(), &claim, &json);
     attnc_preparation* preparation = nullptr;
     settled = attnc_settle(compiler.get(), mod.get(), &c.operands, &c.outputs, &c.options, &preparation);
-    const char* json = nullptr;
     explained = attnc_explain(compiler.get(), preparation, nullptr, 0, &json);
     attnc_preparation_destroy(preparation);
     attnc_prepared* made = nullptr;
@@ -124,6 +127,7 @@ TEST_CASE("threads with small stacks prepare, compile and build block masks", "[
     attnc_compiled_destroy(code);
   });
   INFO(error);
+  CHECK(proved == ATTNC_OK);
   CHECK(settled == ATTNC_OK);
   CHECK((prepared == ATTNC_OK || prepared == ATTNC_ERROR_ENVIRONMENT)); // without a GPU it ends behind the compilation
   CHECK((explained == ATTNC_OK || explained == ATTNC_ERROR_ENVIRONMENT));

@@ -74,6 +74,12 @@ int mods() {
     CHECK(!std::strncmp(failure.what(), failure.error.message.c_str(), failure.error.message.size()));
   }
 #endif
+  ac::Claim claim;
+  claim.property = "kv_idx < q_idx";
+  const auto proof = ac::Mod::parse("q_idx >= kv_idx")->prove(claim);
+  CHECK(proof && proof->find("refuted") != std::string::npos);
+  claim.property = "";
+  CHECK(!mod.prove(claim));
   // Results keep alive what their pointers belong to.
   const ac::ModInfo info = ac::Mod::parse("score", options)->info();
   CHECK(std::strcmp(info.name, "wrong.py") == 0);

@@ -102,6 +102,7 @@ using BackwardOutputs = Sized<attnc_backward_outputs>;   ///< Outputs of a backw
 using BlockMaskInfo = Kept<attnc_block_mask_info>;       ///< Counts of a mask's blocks.
 using BlockMaskView = Sized<attnc_block_mask_view>;      ///< Borrowed lists of a block mask.
 using CaptureInfo = Kept<attnc_capture_info>;            ///< A capture that a mod needs at launch.
+using Claim = Sized<attnc_claim>;                        ///< A claim about a mask, and how it is proved.
 using CompiledStage = Kept<attnc_compiled_stage>;        ///< One stage of machine code.
 using CompilerOptions = Sized<attnc_compiler_options>;   ///< Options of a compiler.
 using FamilyInfo = Sized<attnc_family_info>;             ///< A family of kernels, for attnc_get_family().

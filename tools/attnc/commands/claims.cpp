@@ -5,13 +5,12 @@
 #include "terminal.h"
 
 #include "attnc/prove.h"
-#include "support/try.h"
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include <regex>
+#include <tuple>
 
 namespace attnc::cli {
 namespace {
@@ -21,54 +20,6 @@ struct Asked {
   Claim claim;
   Proof proof;
 };
-
-bool isBlank(const std::string& text) { return text.find_first_not_of(" \t\n") == std::string::npos; }
-
-/// Reads an expression as a mask_mod of the mod's text: with its constants, functions and captures.
-Expected<Mod> propertyOf(const Mod& mod, const ModOptions& options, const char* option, const std::string& text) {
-  if (isBlank(text)) throw CLI::ValidationError(option, "it takes an expression, such as \"kv_idx <= q_idx\"");
-  ParseOptions parse{.name = option, .mods = {"lambda b, h, q_idx, kv_idx: (" + text + "\n)"}};
-  parse.captures = options.captures, parse.available = mod.captures();
-  for (const std::string& define : options.defines) {
-    const size_t equals = define.find('=');
-    parse.defines[define.substr(0, equals)] = define.substr(equals + 1);
-  }
-  auto property = Mod::parse(options.path.empty() ? "" : mod.text(), parse);
-  if (property) return property;
-  Error error = property.error(); // the front end knows expressions as those of --mod
-  constexpr std::string_view kMods = "<--mod>";
-  for (size_t at = 0; (at = error.message.find(kMods, at)) != std::string::npos; at += kMods.size())
-    error.message.replace(at, kMods.size(), fmt::format("<{}>", option));
-  return error;
-}
-
-/// Reads assumptions between semicolons: expressions, or "NAME does not decrease".
-Status readAssumptions(const Mod& mod, const ModOptions& options, const std::vector<std::string>& texts,
-                       ProofOptions& proofs) {
-  static const std::regex kSorted(R"(\s*(\w+) does not decrease\s*)");
-  for (const std::string& text : texts) {
-    size_t begin = 0;
-    while (begin <= text.size()) {
-      const size_t end = std::min(text.find(';', begin), text.size());
-      const std::string one = text.substr(begin, end - begin);
-      begin = end + 1;
-      std::smatch match;
-      if (std::regex_match(one, match, kSorted)) {
-        const bool isKnown = std::any_of(mod.captures().begin(), mod.captures().end(), [&](const CaptureInfo& capture) {
-          return capture.name == match[1] && !capture.extent.empty();
-        });
-        if (!isKnown)
-          throw CLI::ValidationError("--assume",
-                                     fmt::format("the mod captures no tensor `{}` with an axis", match[1].str()));
-        proofs.nondecreasing.push_back(match[1]);
-      } else if (!isBlank(one)) {
-        ATTNC_TRY_AS(assumption, propertyOf(mod, options, "--assume", one));
-        proofs.assumptions.push_back(*std::move(assumption));
-      }
-    }
-  }
-  return {};
-}
 
 std::string captureText(const ExampleCapture& capture) {
   const std::string index = capture.index.empty() ? "" : fmt::format("[{}]", fmt::join(capture.index, ", "));
@@ -111,20 +62,8 @@ std::string textOf(const Asked& asked) {
 }
 
 nlohmann::ordered_json jsonOf(const Asked& asked) {
-  const Proof& proof = asked.proof;
-  nlohmann::ordered_json json = {{"claim", asked.text}, {"answer", nameOf(proof.answer)}, {"by", proof.by}};
-  if (!proof.why.empty()) json["why"] = proof.why;
-  if (proof.answer != Proof::Answer::Refuted) return json;
-  const ProblemShape& p = proof.problem;
-  nlohmann::ordered_json extents = {
-      {"B", p.batch}, {"H", p.qHeads}, {"HKV", p.kvHeads}, {"Q_LEN", p.qLen}, {"KV_LEN", p.kvLen}};
-  for (const auto& [name, extent] : proof.extents) extents[name] = extent;
-  nlohmann::ordered_json captures = nlohmann::ordered_json::array();
-  for (const ExampleCapture& capture : proof.captures)
-    captures.push_back({{"name", capture.name}, {"index", capture.index}, {"value", capture.value}});
-  json["example"] = {{"extents", extents},      {"b", proof.b},          {"h", proof.h},
-                     {"q_idx", proof.qIdx},     {"kv_idx", proof.kvIdx}, {"captures", captures},
-                     {"picture", proof.picture}};
+  nlohmann::ordered_json json = {{"claim", asked.text}};
+  json.update(nlohmann::ordered_json::parse(toJson(asked.proof)));
   return json;
 }
 
@@ -158,19 +97,22 @@ void ClaimOptions::check() const {
 
 int ClaimOptions::run(const Mod& mod, const ModOptions& options, bool json) const {
   ProofOptions how{.seconds = seconds};
-  if (Status read = readAssumptions(mod, options, assumptions, how); !read) return reportEither(read.error(), json);
+  for (const std::string& text : assumptions)
+    if (Status added = addAssumptions(mod, text, how, "<--assume>"); !added) {
+      throwUsage("--assume", added.error());
+      return reportEither(added.error(), json);
+    }
   std::vector<Asked> all;
-  const auto addProperty = [&](Claim::Kind kind, const char* option, const std::string& text) -> Status {
-    ATTNC_TRY_AS(property, propertyOf(mod, options, option, text));
-    all.push_back({(kind == Claim::Kind::Never ? "never " : "") + text, {kind, *std::move(property)}, {}});
-    return {};
-  };
-  for (const std::string& text : holds)
-    if (Status added = addProperty(Claim::Kind::Holds, "--prove", text); !added)
-      return reportEither(added.error(), json);
-  for (const std::string& text : never)
-    if (Status added = addProperty(Claim::Kind::Never, "--never", text); !added)
-      return reportEither(added.error(), json);
+  for (const auto& [kind, option, texts] :
+       {std::tuple(Claim::Kind::Holds, "--prove", &holds), {Claim::Kind::Never, "--never", &never}})
+    for (const std::string& text : *texts) {
+      auto property = propertyOf(mod, text, fmt::format("<{}>", option));
+      if (!property) {
+        throwUsage(option, property.error());
+        return reportEither(property.error(), json);
+      }
+      all.push_back({(kind == Claim::Kind::Never ? "never " : "") + text, {kind, *std::move(property)}, {}});
+    }
   if (rowsLive) all.push_back({"every row lives", {Claim::Kind::EveryRowLives, {}}, {}});
   if (!sameAs.empty()) {
     ParseOptions parse{.mods = options.mods, .captures = options.captures};

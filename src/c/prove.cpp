@@ -1,0 +1,44 @@
+#include "attnc/c/prove.h"
+
+#include "c/call.h"
+#include "c/enumerators.h"
+#include "c/handles.h"
+#include "c/structs.h"
+#include "support/try.h"
+
+#include <fmt/format.h>
+
+using namespace attnc;
+using namespace attnc::c;
+
+static_assert(int(Claim::Kind::Holds) == ATTNC_CLAIM_HOLDS && int(Claim::Kind::Same) == ATTNC_CLAIM_SAME,
+              "C numbers claims as C++ does");
+
+attnc_status attnc_prove(const attnc_mod* mod, const attnc_claim* claim, const char** json) {
+  return call([&](Arguments& arguments) -> Status {
+    arguments.given(mod, "mod");
+    arguments.given(json, "json");
+    attnc_claim all = {};
+    if (arguments.given(claim, "claim")) readStruct(arguments, claim, all, "claim");
+    if (all.kind < ATTNC_CLAIM_HOLDS || all.kind > ATTNC_CLAIM_SAME)
+      arguments.refuse({"claim", "kind"}, fmt::format("is {}, which is no kind of claim", all.kind));
+    readReserved(arguments, all.reserved, {"claim", "reserved"});
+    const Place assumptions{"claim", "assumptions"};
+    if (all.assumption_count && arguments.given(all.assumptions, assumptions))
+      for (size_t i = 0; i < all.assumption_count; ++i) arguments.given(all.assumptions[i], assumptions.at(i));
+    if (!arguments.ok()) return {};
+    Claim what{Claim::Kind(all.kind), {}};
+    if (all.other) what.other = all.other->mod;
+    if (all.property) {
+      ATTNC_TRY_AS(property, propertyOf(mod->mod, all.property));
+      what.other = *std::move(property);
+    }
+    ProofOptions how{.solver = all.solver ? all.solver : ""};
+    if (all.seconds != 0) how.seconds = all.seconds;
+    for (size_t i = 0; i < all.assumption_count; ++i) how.assumptions.push_back(all.assumptions[i]->mod);
+    if (all.assume) ATTNC_TRY(addAssumptions(mod->mod, all.assume, how));
+    ATTNC_TRY_AS(proof, prove(mod->mod, what, how));
+    *json = mod->proofs.keep(toJson(*proof));
+    return {};
+  });
+}
