@@ -16,6 +16,7 @@ from .names import (
     B, H, HKV, KV_LEN, Q_LEN, and_masks, bf16, f16, f32, i8, i16, i32, i64, noop_mask, or_masks, tanh_approx, u8,
 )  # fmt: skip
 from .names import bool as bool  # not for `import *`, since it hides Python's
+from .proofs import Example, Proof, Refuted, Undecided, prove
 from .quantise import quantise
 from .tuning import Tile, tune
 
@@ -25,6 +26,7 @@ __all__ = [
     "CapturedValue",
     "CpuWarning",
     "Error",
+    "Example",
     "H",
     "HKV",
     "InternalError",
@@ -32,9 +34,12 @@ __all__ = [
     "Mod",
     "ModError",
     "ModWarning",
+    "Proof",
     "Q_LEN",
+    "Refuted",
     "RunError",
     "Tile",
+    "Undecided",
     "and_masks",
     "attention",
     "bf16",
@@ -48,6 +53,7 @@ __all__ = [
     "i8",
     "noop_mask",
     "or_masks",
+    "prove",
     "quantise",
     "tanh_approx",
     "tune",

@@ -399,3 +399,13 @@ def translated(score_mod, mask_mod, problem):
     traced = [Traced.of(what, mod, captured) for what, mod in given]
     arrays = [jnp.asarray(array) for array in captured.arrays]
     return Mods(traced, tuple(captured.names), [jax.typeof(array) for array in arrays], problem), arrays
+
+
+def together(mask_mods):
+    """Returns (IntegerBuilder, values) of mask_mods that are translated into one program, where a captured array has one
+    name."""
+    captured = Captured(mask_mods)
+    traced = [Traced.of("mask_mod", mask_mod, captured) for mask_mod in mask_mods]
+    avals = [jax.typeof(jnp.asarray(array)) for array in captured.arrays]
+    translator = _Translator(tuple(captured.names), dict.fromkeys(DIMS, 1 << 24))  # the most of a launch
+    return translator.builder, [translator.value_of(one, avals) for one in traced]

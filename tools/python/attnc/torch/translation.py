@@ -449,6 +449,14 @@ def plan_of(entries, problems):
         return [_Plan(program, entries[0].sources) for program in reversed(programs)][-1]
 
 
+def together(mask_mods):
+    """Returns (Builder, values) of mask_mods that are translated into one program, where a captured tensor has one name."""
+    description = describe(*mask_mods)
+    device = next((tensor.device for tensor in description.tensors if tensor.dim()), torch.device("cpu"))
+    graphs = _Graphs(description, device)
+    return graphs.builder, [graphs.value_of(mask_mod, False) for mask_mod in mask_mods]
+
+
 def _traced(score_mod, mask_mod, description, device, stand_ins=None):
     graphs, outputs = _Graphs(description, device, stand_ins), {}
     if score_mod is not None:
