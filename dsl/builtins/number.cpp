@@ -158,6 +158,19 @@ Object fullLike(Context& context, const Bound& bound) {
 Object zerosLike(Context& context, const Bound& bound) { return fillLike(context, bound, int64_t(0), 1); }
 Object onesLike(Context& context, const Bound& bound) { return fillLike(context, bound, int64_t(1), 1); }
 
+/// attnc.random(seed, b, h, q_idx, kv_idx): a number in [0, 1) by position. Positions count modulo 2^32.
+Object random(Context& context, const Bound& bound) {
+  constexpr const char* kNeeds[] = {"an int as `seed`", "an int as `b`", "an int as `h`", "an int as `q_idx`",
+                                    "an int as `kv_idx`"};
+  llvm::SmallVector<ir::Value, 5> operands;
+  for (size_t i = 0; i < std::size(kNeeds); ++i) {
+    const Object value = argument(context, bound, i);
+    if (isFloat(context, value)) context.fail(diag::badArgument, "random", kNeeds[i], context.describe(value));
+    operands.push_back(lift(context, value, i == 0 ? Type::I64 : Type::I32));
+  }
+  return context.make(Op::Random, Type::F32, operands);
+}
+
 Object typeInfo(Context& context, const Bound& bound) { return TypeInfo{dtypeArgument(context, bound[0])}; }
 
 } // namespace
@@ -204,6 +217,7 @@ llvm::ArrayRef<Builtin> numberBuiltins() {
       {"full_like", kTorch | kElementwise, "input, fill_value, dtype=, device=", fullLike},
       {"zeros_like", kTorch | kElementwise, "input, dtype=, device=", zerosLike},
       {"ones_like", kTorch | kElementwise, "input, dtype=, device=", onesLike},
+      {"random", kAttnc | kElementwise, "seed, b, h, q_idx, kv_idx", random},
       {"finfo", kTorch, "dtype", typeInfo},
       {"iinfo", kTorch, "dtype", typeInfo},
   };

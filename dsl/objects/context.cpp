@@ -114,7 +114,8 @@ bool Context::computeNonNegative(const ir::Node& node) const {
   case Op::Acosh:
   case Op::Erfc:
   case Op::Hypot:
-  case Op::Sigmoid: return true;
+  case Op::Sigmoid:
+  case Op::Random: return true;
   case Op::Add:
   case Op::Mul:
   case Op::Min:

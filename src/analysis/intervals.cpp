@@ -369,7 +369,8 @@ void Intervals::symbolic(const Node& node, llvm::ArrayRef<Bounds> x, Level level
   case Op::Round:
   case Op::StopGradient:
   case Op::IsNan:
-  case Op::Sum: break; // no symbolic bounds
+  case Op::Sum:
+  case Op::Random: break; // no symbolic bounds
   }
 }
 

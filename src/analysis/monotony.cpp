@@ -109,7 +109,8 @@ Direction Monotony::operation(Value value, const Node& node) const {
   case Op::StopGradient:
   case Op::InGrid:
   case Op::IsNan:
-  case Op::Sum: return Direction::Unknown;
+  case Op::Sum:
+  case Op::Random: return Direction::Unknown;
   }
   return Direction::Unknown;
 }

@@ -169,7 +169,8 @@ Range ofIntegers(const ir::Node& node, llvm::ArrayRef<Range> x) {
   case Op::Round:
   case Op::StopGradient:
   case Op::IsNan:
-  case Op::Sum: break;
+  case Op::Sum:
+  case Op::Random: break;
   }
   return Range::full(type);
 }
@@ -234,7 +235,8 @@ Range ofReals(const ir::Node& node, llvm::ArrayRef<Range> x) {
   case Op::InGrid:
   case Op::StopGradient:
   case Op::IsNan:
-  case Op::Sum: break;
+  case Op::Sum:
+  case Op::Random: break;
   }
   return Range::full(Type::F32);
 }
@@ -337,6 +339,7 @@ Range transfer(const ir::Node& node, llvm::ArrayRef<Range> operands) {
     if (operands[0].isSingle()) return operands[0].lo ? operands[1] : operands[2];
     return join(operands[1], operands[2]);
   case ir::TypeRule::Sum: return sum(node, operands[0]);
+  case ir::TypeRule::Random: return Range::reals(0, 1 - 0x1p-24);
   case ir::TypeRule::Arith:
   case ir::TypeRule::Int:
   case ir::TypeRule::Bits:

@@ -241,7 +241,8 @@ uint32_t Lowering::lowerValue(Value value) {
   case ir::TypeRule::Shift:
   case ir::TypeRule::Compare:
   case ir::TypeRule::Test:
-  case ir::TypeRule::Select: return lowerSpelled(value);
+  case ir::TypeRule::Select:
+  case ir::TypeRule::Random: return lowerSpelled(value);
   }
   return 0;
 }

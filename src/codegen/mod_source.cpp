@@ -374,7 +374,12 @@ Written write(const Program& program, const analysis::ModFacts& facts, const std
 
   auto bodyOf = [&](const FunctionText& function) { return function.body(fields, file); };
   std::string text = kPrologue;
-  if (program.judgesBlocks) text.insert(text.find("\nnamespace"), "#include \"mod/ranges.cuh\"\n");
+  const auto include = [&](const char* name) {
+    text.insert(text.find("\nnamespace"), fmt::format("#include \"mod/{}.cuh\"\n", name));
+  };
+  if (llvm::any_of(program.exprs, [](const Expr& expr) { return std::string_view(expr.text).starts_with("random_"); }))
+    include("random");
+  if (program.judgesBlocks) include("ranges");
   text += argsText(program);
   text += "struct Mod {\n";
   const int columnBytes = structBytes(fields.column, program);

@@ -4,6 +4,7 @@
 
 #include "ir/levels.h"
 #include "ir/loops.h"
+#include "ir/philox.h"
 #include "ir/semantics.h"
 #include "ir/walk.h"
 
@@ -44,6 +45,11 @@ struct Tape {
     for (const Gather::Axis& axis : from.axes)
       offset += std::clamp<int64_t>(slots[axis.index].integer, 0, axis.last) * axis.stride;
     slots[from.result] = readElement(from.data, from.dtype, offset);
+  }
+
+  static void random(const Step& step, const Evaluator& in) {
+    const auto at = [&](size_t i) { return in.slots[in.randoms[step.a][i]].integer; };
+    in.slots[step.result].real = randomAt(at(0), uint32_t(at(1)), uint32_t(at(2)), uint32_t(at(3)), uint32_t(at(4)));
   }
 
   template <Type type> static void sum(const Step& step, const Evaluator& in) {
@@ -125,6 +131,13 @@ struct Tape {
     out.sums.push_back(std::move(rounds));
   }
 
+  void addRandom(const Node& node, std::vector<Step>& steps, uint32_t result) {
+    Evaluator::Position at;
+    for (size_t i = 0; i < at.size(); ++i) at[i] = slotOf[node.operands[i].id];
+    steps.push_back({random, result, uint32_t(out.randoms.size()), 0, 0});
+    out.randoms.push_back(at);
+  }
+
   uint32_t numberSlot(const Grid::Number& number) { return newSlot({.integer = bindings.of(number)}); }
 
   /// Returns the slot of the product of the extents from `axis` on; 1 behind the last axis.
@@ -170,6 +183,7 @@ struct Tape {
     if (node.op == Op::Sum) return addSum(id, steps, result);
     if (node.op == Op::Load) return addGather(node, steps, result);
     if (info(node.op).rule == TypeRule::Grid) return addPlace(node, steps, result);
+    if (node.op == Op::Random) return addRandom(node, steps, result);
     uint32_t operands[3] = {0, 0, 0};
     for (size_t i = 0; i < node.operands.size(); ++i) operands[i] = slotOf[node.operands[i].id];
     Type from = module[node.operands[0]].type;

@@ -12,6 +12,7 @@
 #include "ir/ir.h"
 #include "support/element.h"
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <vector>
@@ -66,6 +67,7 @@ private:
     uint32_t index, term; // slots
     int64_t count;
   };
+  using Position = std::array<uint32_t, 5>; // slots of a random number's operands
   friend struct Tape;
   friend std::vector<Number> valuesAt(const Module&, const Bindings&, Value, float, int64_t, int64_t, int64_t, int64_t);
   /// The first slots hold the parameters.
@@ -80,6 +82,7 @@ private:
   std::vector<Step> steps; // head, row, then element (columns change with every call)
   std::vector<Gather> gathers;
   std::vector<Rounds> sums;
+  std::vector<Position> randoms;
   size_t headEnd = 0, rowEnd = 0;
   uint32_t root = 0;
   Type rootType = Type::F32;

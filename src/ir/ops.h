@@ -25,7 +25,22 @@ constexpr size_t kOpCount = 0
     ;
 
 /// How the operands and the result of an operation are typed; see ops.def.
-enum class TypeRule : uint8_t { Leaf, Arith, Int, Bits, Shift, Float, Compare, Test, Select, Cast, Load, Sum, Grid };
+enum class TypeRule : uint8_t {
+  Leaf,
+  Arith,
+  Int,
+  Bits,
+  Shift,
+  Float,
+  Compare,
+  Test,
+  Select,
+  Cast,
+  Load,
+  Sum,
+  Grid,
+  Random
+};
 
 /// Whether the rule admits the type; for Compare and Test, the operands' type. Meaningless for rules whose operands
 /// have several types or none.
@@ -43,7 +58,8 @@ constexpr bool admits(TypeRule rule, Type type) {
   case TypeRule::Select:
   case TypeRule::Cast:
   case TypeRule::Load:
-  case TypeRule::Grid: return true;
+  case TypeRule::Grid:
+  case TypeRule::Random: return true;
   }
   return false;
 }

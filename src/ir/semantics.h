@@ -93,7 +93,8 @@ template <class T> T saturate(double value) {
 /// Whether ops.def defines the operations of this rule for operands that all have this type.
 constexpr bool isSpelled(TypeRule rule, Type type) {
   const bool isElsewhere = rule == TypeRule::Leaf || rule == TypeRule::Select || rule == TypeRule::Cast ||
-                           rule == TypeRule::Load || rule == TypeRule::Sum || rule == TypeRule::Grid;
+                           rule == TypeRule::Load || rule == TypeRule::Sum || rule == TypeRule::Grid ||
+                           rule == TypeRule::Random;
   return !isElsewhere && admits(rule, type);
 }
 
@@ -130,8 +131,8 @@ template <class Real> [[gnu::always_inline]] inline NumberOf<Real> cast(Type fro
   return a;
 }
 
-/// Applies any operation except leaves, Select, Load, Sum, Coord and InGrid. `from`: the operands' type; `to`: the
-/// result's.
+/// Applies any operation except leaves, Select, Load, Sum, Coord, InGrid and Random. `from`: the operands' type; `to`:
+/// the result's.
 template <class Real>
 [[gnu::always_inline]] inline NumberOf<Real> apply(Op op, Type from, Type to, NumberOf<Real> a, NumberOf<Real> b) {
   if (op == Op::Cast) return cast(from, to, a);

@@ -86,7 +86,17 @@ std::string checkCoord(const Module& module, const Node& node) {
   return position == Type::I32 ? "" : fmt::format("{} of a position of type {}", text, name(position));
 }
 
-/// Checks the typing rules of operands and result, except Leaf, Load and Grid, which are checked elsewhere.
+std::string checkRandom(const Module& module, const Node& node) {
+  if (node.type != Type::F32) return fmt::format("random has type {}, not f32", name(node.type));
+  for (size_t i = 0; i < node.operands.size(); ++i) {
+    const Type type = module[node.operands[i]].type;
+    if (type != (i == 0 ? Type::I64 : Type::I32))
+      return fmt::format("random: operand {} has type {}, not {}", i + 1, name(type), i == 0 ? "i64" : "i32");
+  }
+  return "";
+}
+
+/// Checks the typing rules of operands and result, except Leaf, Load, Grid and Random, which are checked elsewhere.
 std::string checkTypes(const Module& module, const Node& node) {
   const OpInfo& op = info(node.op);
   Type first = module[node.operands[0]].type;
@@ -121,7 +131,7 @@ std::string checkNode(const Module& module, const Node& node) {
   } else if (node.attr != 0) {
     return fmt::format("{} has an attribute", op.text);
   }
-  return checkTypes(module, node);
+  return op.rule == TypeRule::Random ? checkRandom(module, node) : checkTypes(module, node);
 }
 
 std::string checkTensor(const Module& module, const TensorCapture& tensor, std::set<int64_t>& namedDims) {

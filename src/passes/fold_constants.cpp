@@ -1,4 +1,5 @@
-// In: any module. Out: no operation except a load has only constant operands, and no select has a constant condition.
+// In: any module. Out: no operation except a load and a random number has only constant operands, and no select has a
+// constant condition.
 //
 //   %0 = mul i32 3, 4     =>   12
 //
@@ -22,7 +23,7 @@ static Number slotOf(const ir::Module& module, Value value) {
 std::optional<Value> foldNode(ir::Module& module, const ir::Node& node) {
   ir::TypeRule rule = ir::info(node.op).rule;
   if (rule == ir::TypeRule::Leaf || rule == ir::TypeRule::Load || rule == ir::TypeRule::Sum ||
-      rule == ir::TypeRule::Grid)
+      rule == ir::TypeRule::Grid || rule == ir::TypeRule::Random)
     return std::nullopt;
   if (node.op == Op::Select) {
     if (!module.isConst(node.operands[0])) return std::nullopt;

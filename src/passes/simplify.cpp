@@ -63,7 +63,8 @@ Simplifier::Rewritten Simplifier::apply(const Node& n) {
   case Op::Coord:
   case Op::InGrid:
   case Op::StopGradient:
-  case Op::IsNan: return std::nullopt; // no identities
+  case Op::IsNan:
+  case Op::Random: return std::nullopt; // no identities
   }
   return std::nullopt;
 }

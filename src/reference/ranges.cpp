@@ -1,10 +1,12 @@
 #include "reference/ranges.h"
 
 #include "ir/levels.h"
+#include "ir/philox.h"
 #include "ir/semantics.h"
 #include "ir/walk.h"
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cmath>
 #include <limits>
@@ -189,6 +191,7 @@ Range RangeEvaluator::valueOf(const ir::Node& node) const {
   if (ir::isLeaf(node)) return leaf(node);
   if (node.op == Op::Load) return gathered(node);
   if (ir::info(node.op).rule == ir::TypeRule::Grid) return placed(node);
+  if (node.op == Op::Random) return drawn(node);
   const Range &a = values[node.operands[0].id], b = node.operands.size() > 1 ? values[node.operands[1].id] : a;
   if (node.op == Op::Select) {
     const Range& c = values[node.operands[2].id];
@@ -198,6 +201,16 @@ Range RangeEvaluator::valueOf(const ir::Node& node) const {
   const bool isBinary = node.operands.size() > 1;
   return from == Type::F32 ? applied(node.op, node.type, a, b, isBinary)
                            : applied(node.op, from, node.type, a, b, isBinary);
+}
+
+Range RangeEvaluator::drawn(const ir::Node& node) const {
+  std::array<int64_t, 5> at;
+  for (size_t i = 0; i < at.size(); ++i) {
+    const Range& operand = values[node.operands[i].id];
+    if (!operand.isPoint()) return {{.real = 0}, {.real = 1}};
+    at[i] = operand.low.integer;
+  }
+  return point(double(ir::randomAt(at[0], uint32_t(at[1]), uint32_t(at[2]), uint32_t(at[3]), uint32_t(at[4]))));
 }
 
 Range RangeEvaluator::leaf(const ir::Node& node) const {

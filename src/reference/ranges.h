@@ -39,6 +39,7 @@ private:
   Range leaf(const ir::Node& node) const;
   Range gathered(const ir::Node& node) const;
   Range placed(const ir::Node& node) const;
+  Range drawn(const ir::Node& node) const;
   Range summed(const ir::Node& node, uint32_t id) const;
 
   const ir::Module& module;

@@ -1,17 +1,20 @@
 // templates/mod/ops.cuh on the host: the formulas that are attnc's own, against libm in double, and the integer rules.
 #include "codegen/host_mods.h"
+#include "ir/philox.h"
 #include "ir/semantics.h"
 #include "support/element.h"
 
 #include <catch2/catch.hpp>
 
 #include <cmath>
+#include <random>
 
 namespace attnc {
 namespace {
 
 /// C entry points for what the tests call.
 constexpr const char* kEntries = R"(
+#include "mod/random.cuh"
 #define ENTRY(name) extern "C" float f32_##name(float x) { return attnc::mod::name(x); }
 ENTRY(tanh_of) ENTRY(sin_of) ENTRY(cos_of) ENTRY(tan_of) ENTRY(sigmoid_of) ENTRY(rsqrt_of) ENTRY(exp2_of)
 extern "C" float f32_floor_div(float a, float b) { return attnc::mod::floor_div(a, b); }
@@ -23,6 +26,9 @@ extern "C" long long i64_floor_mod(long long a, long long b) { return attnc::mod
 extern "C" int saturate_i32(float x) { return attnc::mod::saturate_i32(x); }
 extern "C" long long saturate_i64(float x) { return attnc::mod::saturate_i64(x); }
 extern "C" float widen_f16(unsigned short x) { return attnc::mod::widen_f16(x); }
+extern "C" float random_of(long long seed, int b, int h, int q, int kv) {
+  return attnc::mod::random_of(seed, b, h, q, kv);
+}
 extern "C" int clamp_index(int i, int n) { return attnc::mod::clamp_index(i, n); }
 )";
 
@@ -133,6 +139,19 @@ TEST_CASE("an index is moved to the nearest element, and to 0 in an empty axis",
   CHECK(clamp(INT32_MIN, 5) == 0);
   CHECK(clamp(7, 0) == 0);
   CHECK(clamp(-7, 0) == 0);
+}
+
+TEST_CASE("random numbers have the bits of the interpreter's", "[codegen]") {
+  auto* random = entry<float(long long, int, int, int, int)>("random_of");
+  std::mt19937_64 draws(11);
+  for (int i = 0; i < 20000; ++i) {
+    const uint64_t a = draws(), b = draws() >> (i % 3 ? 26 : 0); // most positions are small
+    const int64_t seed = int64_t(i % 2 ? draws() : draws() % 100);
+    const int h = int(uint32_t(a)), q = int(uint32_t(b)), kv = int(uint32_t(b >> 20));
+    INFO(seed << " " << int(a >> 32) << " " << h << " " << q << " " << kv);
+    REQUIRE(random(seed, int(a >> 32), h, q, kv) ==
+            ir::randomAt(seed, uint32_t(a >> 32), uint32_t(h), uint32_t(q), uint32_t(kv)));
+  }
 }
 
 } // namespace attnc

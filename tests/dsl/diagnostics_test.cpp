@@ -60,6 +60,11 @@ std::vector<Case> grids() {
       {"grid-range at 1:1", "grid(4, before=-1).contains(q_idx)"},
       {"too-many-grids at 17:7", manyGrids(17)},
       {"bad-argument at 1:1", "grid(4).contains(0.5)"},
+      {"bad-argument at 1:1", "random(0.5, b, h, q_idx, kv_idx) < 0.5"},
+      {"bad-argument at 2:1", "seed: f32\nrandom(seed, b, h, q_idx, kv_idx) < 0.5"},
+      {"bad-argument at 1:1", "random(7, b, h, q_idx, score)"},
+      {"missing-argument at 1:1", "random(7, b, h, q_idx) < 0.5"},
+      {"too-many-arguments at 1:1", "random(7, b, h, q_idx, kv_idx, 1) < 0.5"},
   };
 }
 

@@ -23,12 +23,16 @@ from torch_stub import T, flex, fold_and, fold_or, torch
 
 def attnc_module():
     """`attnc` without its library: the parts that mods use."""
-    path = pathlib.Path(__file__).parents[2] / "tools/python/attnc/grid.py"
-    spec = importlib.util.spec_from_file_location("attnc_grid", path)
-    made = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(made)
-    attnc = types.ModuleType("attnc")
-    attnc.grid = made.grid
+    def part(name):
+        path = pathlib.Path(__file__).parents[2] / f"tools/python/attnc/{name}.py"
+        spec = importlib.util.spec_from_file_location(f"attnc_{name}", path)
+        made = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(made)
+        return made
+
+    attnc, philox = types.ModuleType("attnc"), part("_philox")
+    attnc.grid = part("grid").grid
+    attnc.random = lambda *values: T([philox.random_of([int(x) for x in values])])
     return attnc
 
 
@@ -103,7 +107,7 @@ def environment(request):
                                                           "clamp", "inf", "nan", "pi")})
     names.update({"torch": torch, "F": torch.nn.functional, "math": math, "functools": functools,
                   "partial": functools.partial, "float32": torch.float32, "int32": torch.int32})
-    names["grid"] = sys.modules["attnc"].grid
+    names.update({name: getattr(sys.modules["attnc"], name) for name in ("grid", "random")})
     for name, capture in request["captures"].items():
         names[name] = capture["value"] if "value" in capture else T(capture["data"], capture["shape"])
     names["bool"] = type("bool", (), {"__new__": lambda cls, x=False: x.bool() if isinstance(x, T) else bool(x),

@@ -160,7 +160,8 @@ public:
                  "(" + x + " / 8)", "torch.floor(" + f + ")", "(" + f + " // 2)", "(" + f + " % 1.5)", "abs(" + f + ")",
                  "torch.tanh(" + f + ")", "torch.where(" + logical(depth - 1) + ", " + f + ", " + x + ")",
                  "max(" + f + ", " + x + ")", "(" + x + " + 0.25)", "torch.round(" + f + ")",
-                 "float(" + logical(depth - 1) + ")", "int(" + f + ")", "(" + f + ") * (" + x + ")"});
+                 "float(" + logical(depth - 1) + ")", "random(" + x + ", b, h, q_idx, kv_idx)", "int(" + f + ")",
+                 "(" + f + ") * (" + x + ")"});
   }
 
 private:

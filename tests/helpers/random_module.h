@@ -259,6 +259,7 @@ private:
     case ir::TypeRule::Bits: return type != Type::F32;
     case ir::TypeRule::Float:
     case ir::TypeRule::Test: return type == Type::F32 && (options.transcendental || !isTranscendental(op));
+    case ir::TypeRule::Random: return type == Type::F32;
     case ir::TypeRule::Compare:
     case ir::TypeRule::Select:
     case ir::TypeRule::Cast:
@@ -358,10 +359,15 @@ private:
     if (below(8) == 0) return remember(makeSum());
     Type type = pickType();
     Op op;
-    do op = Op(uint64_t(Op::Neg) + below(uint64_t(Op::IsNan) - uint64_t(Op::Neg) + 1));
+    do op = Op(uint64_t(Op::Neg) + below(uint64_t(Op::Random) - uint64_t(Op::Neg) + 1));
     while (!admits(op, type));
     uint32_t line = uint32_t(1 + below(9));
     const ir::OpInfo& row = ir::info(op);
+    if (op == Op::Random) {
+      llvm::SmallVector<Value, 5> operands = {operandOf(Type::I64)};
+      while (operands.size() < 5) operands.push_back(operandOf(Type::I32));
+      return remember(module.make(op, type, operands, 0, line));
+    }
     if (op == Op::Load) return remember(makeLoad(int64_t(below(module.tensors.size()))));
     if (op == Op::Select)
       return remember(module.make(op, type, {operandOf(Type::Bool), operandOf(type), operandOf(type)}, 0, line));

@@ -3,6 +3,7 @@
 #include "helpers/take.h"
 #include "ir/bind.h"
 #include "ir/interpreter.h"
+#include "ir/philox.h"
 #include "ir/reader.h"
 
 #include <catch2/catch.hpp>
@@ -140,6 +141,36 @@ TEST_CASE("rounding is half to even, and special functions are those of libm") {
   CHECK(f32(Op::Hypot, kNan, -kInf) == kInf);
   CHECK(f32(Op::Pow, 2, 10) == 1024);
   CHECK(result<float>(Op::IsNan, Type::F32, Type::Bool, {kNan}) == 1);
+}
+
+TEST_CASE("Philox gives the words of Random123, and random the bits of its three counters") {
+  // tests/kat_vectors of Random123: philox4x32 10
+  CHECK(philox({0, 0, 0, 0}, 0, 0) == PhiloxCounter{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8});
+  constexpr uint32_t kOnes = 0xffffffff;
+  CHECK(philox({kOnes, kOnes, kOnes, kOnes}, kOnes, kOnes) ==
+        PhiloxCounter{0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd});
+  CHECK(philox({0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344}, 0xa4093822, 0x299f31d0) ==
+        PhiloxCounter{0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1});
+
+  // Byte 3 of word 2 of the counters (kv 0, 8, 16; q 0): positions kv 40, q 8.
+  const auto byte = [](uint32_t counter) { return philox({counter, 0, 3, 2}, 7, 9)[2] >> 24; };
+  const float expected = float(byte(0) << 16 | byte(8) << 8 | byte(16)) / (1 << 24);
+  CHECK(randomAt(int64_t(9) << 32 | 7, 2, 3, 8, 40) == expected);
+
+  Module module = moduleOf("%0 = cast i64 %b\n%1 = add i64 %0, 38654705663L\n"
+                           "%2 = random f32 %1, %b, %h, %q_idx, %kv_idx\n"
+                           "output score(score, b, h, q_idx, kv_idx) -> %2");
+  Interpreter interpreter(module, bound(module, {}));
+  CHECK(interpreter.score(0, 1, 3, 8, 40) == double(randomAt(int64_t(9) << 32, 1, 3, 8, 40)));
+  double sum = 0, squares = 0;
+  for (int64_t q = 0; q < 100; ++q)
+    for (int64_t kv = 0; kv < 100; ++kv) {
+      const double x = interpreter.score(0, 0, 0, q, kv);
+      CHECK((x >= 0 && x < 1));
+      sum += x, squares += x * x;
+    }
+  CHECK(std::fabs(sum / 1e4 - 0.5) < 0.015); // 5 standard deviations
+  CHECK(std::fabs(squares / 1e4 - 1 / 3.) < 0.015);
 }
 
 TEST_CASE("f32 is rounded after each operation, and casts round once") {

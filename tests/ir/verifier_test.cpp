@@ -66,6 +66,14 @@ TEST_CASE("the verifier names what breaks a rule of ops.def") {
              }),
              contains("operand 3 has type f32"));
   CHECK_THAT(findingOf([](Module& m) { m.make(Op::Neg, Type::I32, {m.dim(0)}, 3); }), contains("neg has an attribute"));
+  CHECK_THAT(findingOf([](Module& m) {
+               m.make(Op::Random, Type::F32, {m.dim(0), m.dim(0), m.dim(0), m.dim(0), m.dim(0)});
+             }),
+             contains("random: operand 1 has type i32, not i64"));
+  CHECK_THAT(findingOf([](Module& m) {
+               m.make(Op::Random, Type::I32, {m.constInt(Type::I64, 7), m.dim(0), m.dim(0), m.dim(0), m.dim(0)});
+             }),
+             contains("random has type i32, not f32"));
   CHECK_THAT(findingOf([](Module& m) { m.make(Op::Load, Type::F32, {}, 0); }), contains("not declared"));
   CHECK_THAT(findingOf([](Module& m) {
                m.tensors.push_back({"t", DType::F32, {{true, 1}}});

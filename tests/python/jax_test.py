@@ -298,6 +298,8 @@ class Definition(Compared):
             lambda q, k: jnp.searchsorted(jnp.array([-1.5, 0.0, 2.0, jnp.nan]), jnp.where(q > 2, jnp.nan, k - 2.0)),
             lambda q, k: jnp.isin(q * k, jnp.array([0, 3, 6])) + 2 * jnp.isin(q + k, jnp.arange(40) * 3, invert=True),
             lambda q, k: lax.scan(lambda total, x: (total + x * q, total), 1, jnp.arange(5) + k)[1][3],
+            lambda q, k: (attnc.random(-7, 1, 2, q, k) * 2**24).astype(jnp.int32) % 5,
+            lambda q, k: (attnc.random(jnp.uint32(4e9), 1, 2, k * 7, q) * 2**16).astype(jnp.int32) % 5,
         )  # fmt: skip
         for number, function in enumerate(of_positions):
             mod = lambda score, b, h, q, k: score + 0.1 * function(q, k)

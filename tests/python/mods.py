@@ -12,6 +12,8 @@ import torch
 import torch.nn.functional as F
 from torch.nn.attention.flex_attention import and_masks, noop_mask, or_masks
 
+import attnc
+
 CASES = {}
 FORMULAS = set()  # names of those that take numbers of small positions
 GLOBAL_WINDOW = 11
@@ -111,6 +113,8 @@ scores(
         "power_of_two_tensors": lambda s, b, h, q, k: s + torch.pow(s.abs() + 1, s / 4),
         "integer_powers": lambda s, b, h, q, k: s + (q - k) ** 2 / 64 + 2**h + h**b,
         "erf_and_log10": lambda s, b, h, q, k: torch.erf(s) + torch.log10(s.abs() + 1),
+        "random": lambda s, b, h, q, k: s + attnc.random(7, b, h, q, k) * attnc.random(-(2**40), b, 0, q // 16, k),
+        "random_where": lambda s, b, h, q, k: torch.where(attnc.random(7, b, h, q, k) < 0.1, -math.inf, s),
         "clamped": lambda s, b, h, q, k: (
             s.clamp(-1, 1) + torch.clamp(s, min=0.25) + s.clamp_max(2) + torch.clamp((q - k), -3, 3)
         ),

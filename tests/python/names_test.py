@@ -16,6 +16,7 @@ try:
 except ImportError:  # mods that import it are run with a stand-in
     sys.modules["torch"] = torch_stub.torch
 import attnc
+from attnc import _philox
 
 
 def run(path):
@@ -56,6 +57,30 @@ class Names(unittest.TestCase):
         self.assertEqual([both(0, 0, 4, key) for key in range(6)], [False, False, True, True, True, False])
         self.assertTrue(all(any_of(0, 0, 4, key) for key in range(6)))
         self.assertIs(attnc.bool(3), True)
+
+    def test_random_is_philox_by_position(self):
+        words = _philox.philox((0x243F6A88, 0x85A308D3, 0x13198A2E, 0x03707344), (0xA4093822, 0x299F31D0))
+        self.assertEqual(words, (0xD16CFE09, 0x94FDCCEB, 0x5001E420, 0x24126EA1))  # of Random123
+        draws = [attnc.random(-3, 0, 1, q, kv) for q in range(24) for kv in range(80)]
+        self.assertEqual(len(set(draws)), len(draws))
+        self.assertTrue(all(0 <= x < 1 and x * 2**24 == int(x * 2**24) for x in draws))
+        self.assertAlmostEqual(sum(draws) / len(draws), 0.5, delta=0.03)
+        self.assertEqual(attnc.random(-3 + 2**64, 0, 1, 2, 3 - 2**32), draws[2 * 80 + 3])
+        with self.assertRaisesRegex(TypeError, "`random` needs an int as `seed`, not 0.5"):
+            attnc.random(0.5, 0, 0, 0, 0)
+
+    def test_random_of_arrays_has_the_bits_of_numbers(self):
+        try:
+            import numpy
+        except ImportError as error:
+            self.skipTest(str(error))
+        q, kv = numpy.arange(40)[:, None], numpy.arange(100, dtype=numpy.int32)
+        draws = attnc.random(2**40 + 7, 1, 2, q, kv)
+        self.assertEqual((draws.shape, draws.dtype), ((40, 100), numpy.float32))
+        self.assertEqual(draws[30, 71], attnc.random(2**40 + 7, 1, 2, 30, 71))
+        self.assertEqual(attnc.random(numpy.int32(-1), 1, 2, 30, 71), attnc.random(-1, 1, 2, 30, 71))
+        with self.assertRaisesRegex(TypeError, "needs an int as `kv_idx`, not an array of float64"):
+            attnc.random(7, 0, 0, q, kv / 2)
 
     def test_the_package_has_the_names_that_the_language_says(self):
         text = re.sub(r"\s+", " ", (needs.ROOT / "dsl/SPEC.md").read_text())

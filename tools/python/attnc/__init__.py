@@ -13,7 +13,8 @@ from .grid import grid
 from .inspection import explain
 from .mod import CapturedValue, Mod
 from .names import (
-    B, H, HKV, KV_LEN, Q_LEN, and_masks, bf16, f16, f32, i8, i16, i32, i64, noop_mask, or_masks, tanh_approx, u8,
+    B, H, HKV, KV_LEN, Q_LEN, and_masks, bf16, f16, f32, i8, i16, i32, i64, noop_mask, or_masks, random, tanh_approx,
+    u8,
 )  # fmt: skip
 from .names import bool as bool  # not for `import *`, since it hides Python's
 from .proofs import Example, Proof, Refuted, Undecided, prove
@@ -55,6 +56,7 @@ __all__ = [
     "or_masks",
     "prove",
     "quantise",
+    "random",
     "tanh_approx",
     "tune",
     "u8",

@@ -88,3 +88,7 @@ def sinc_of(ops, x):
         series = ops.op("add", ops.op("mul", square, series), ops.const(term, "f32"))
     is_near = ops.compare("lt", square, ops.const(1 / 16, "f32"))
     return ops.select(is_near, series, ops.op("div", ops.op("sin", y), y))
+
+
+def random_at(ops, seed, *position):
+    return ops.make("random", "f32", (ops.cast(seed, "i64"), *(ops.cast(x, "i32") for x in position)))

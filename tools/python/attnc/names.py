@@ -11,6 +11,8 @@ import builtins
 import math
 import types
 
+from ._philox import random_of
+
 
 class _Named:
     """A name that only means something in a mod: it is not instantiated."""
@@ -127,3 +129,19 @@ def tanh_approx(x):
 
         return numpy.tanh(x)
     return math.tanh(x)
+
+
+def random(seed, b, h, q_idx, kv_idx):
+    """Returns a number in [0, 1), uniform, that depends only on the arguments. They are ints: any seed of 64 bits, and
+    positions."""
+    values = seed, b, h, q_idx, kv_idx
+    modules = {type(value).__module__.partition(".")[0] for value in values}
+    if "torch" in modules:
+        from .torch.philox import draw
+
+        return draw(*values)
+    if modules & {"jax", "jaxlib"}:
+        from .jax.philox import draw
+
+        return draw(*values)
+    return random_of(values)

@@ -9,7 +9,7 @@ import math
 from jax import lax
 
 from .._arrays import Array, Axis, ir_type
-from .._formulas import power_of, sign_of
+from .._formulas import power_of, random_at, sign_of
 from ..errors import UntranslatableError
 from .integers import (
     LIMITS, converted, population_count, quotient, remainder, shift_left, shift_right_arithmetic, shift_right_logical,
@@ -98,6 +98,9 @@ def of_bits(function):
 
 for _function in (shift_left, shift_right_arithmetic, shift_right_logical, population_count):
     op(_function.__name__)(of_bits(_function))
+
+
+of_elements("attnc_random")(random_at)
 
 
 @of_elements("square")

@@ -5,7 +5,7 @@ import math
 import torch
 
 from ..._arrays import Array
-from ..._formulas import power_of, power_of_ints, remainder_of, sign_of, sinc_of, truncated
+from ..._formulas import power_of, power_of_ints, random_at, remainder_of, sign_of, sinc_of, truncated
 from .table import arithmetic, converted, op
 
 
@@ -142,6 +142,11 @@ for _name in (
     "sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "sigmoid", "erf", "erfc", "hypot",
 ):  # fmt: skip
     op(_name)(function_of_floats(_name))
+
+
+@op("random_at")
+def random(low, out, *operands):
+    return low.elementwise(out, lambda *x: random_at(low.builder, *x), *[(x, x.type) for x in operands])
 
 
 @op("sinc")
