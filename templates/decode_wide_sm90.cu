@@ -250,6 +250,7 @@ ATTNC_DEVICE void score(const Params& decode, const ModArgs& args, Dealer dealer
         factor[0] = factors[0], factor[1] = factors[1];
       });
       weights_of(s, softmax, bias, place);
+      if constexpr (kHasProbMod<Mod>) scale_weights<Mod>(s, args, PackedSite<Mod>{p, args, place, step});
 
       PackedFragment<Element, 1, kBlockN> weights;
       weights.pack(s);

@@ -20,6 +20,7 @@
 #include "attnc_mod.cuh"
 
 #include "algo/pages.cuh"
+#include "algo/prob_mod.cuh"
 #include "algo/scaled.cuh"
 #include "algo/sequence.cuh"
 #include "algo/softmax.cuh"
@@ -127,7 +128,8 @@ extern "C" __global__ void __launch_bounds__(32 * kRows, 1)
     const float reference = new_max == negative_infinity() ? 0.f : new_max;
     const float rescale = expf(row_max - reference), weight = expf(score - reference);
     row_max = new_max;
-    row_sum = row_sum * rescale + weight; // this lane's part
+    row_sum = row_sum * rescale + weight;                                            // this lane's part
+    const float share = weight * prob_factor<Mod>(weight, args, head, row, col, at); // of V
     for (float& x : out) x *= rescale;
 #pragma unroll
     for (int first = 0; first < kHeadDimV; first += kColumnsAtOnce) {
@@ -135,7 +137,7 @@ extern "C" __global__ void __launch_bounds__(32 * kRows, 1)
       load_chunk(kv_tile, v, p.v_stride, pages_of(launch, b), step.start, kv_length<Mod>(p, args, head), first,
                  columns);
       for (int j = 0; j < kChunk; ++j) {
-        const float w = __shfl_sync(0xffffffffu, kRowScales ? weight * factors.v : weight, j);
+        const float w = __shfl_sync(0xffffffffu, kRowScales ? share * factors.v : share, j);
         for (int c = 0; c < (columns + 31) / 32; ++c)
           if (lane + 32 * c < columns)
             out[first / 32 + c] += w * (kRowScales ? 1.f : factors.v) * kv_tile[j][lane + 32 * c];

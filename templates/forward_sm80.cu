@@ -196,6 +196,8 @@ extern "C" __global__ void __launch_bounds__(kThreads, kAccumulators > 128 && kW
     WeightSums<Scores::kRows> sums(softmax);
     to_weights<0, Scores::kGroups>(s, sums);
     sums.store(softmax);
+    if constexpr (kHasProbMod<Mod>)
+      scale_weights<Mod>(s, args, RowSite<Mod, kRowGroups, OwnColumns>{p, args, place, step, {}});
     add_product(o, s, v_tile, scales.v, unit); // O += P V
     start = next;
   }

@@ -231,6 +231,8 @@ template <class E> struct Consumer : ConsumerParts {
         o.scale_rows(rescaling.factors);
       const bool v_ready = v.try_wait();
       to_weights<kEarly, kGroups>(s, sums);
+      if constexpr (kHasProbMod<Mod>)
+        scale_weights<Mod>(s, args, RowSite<Mod, 1, OwnColumns>{p.base, args, place, step, {}});
       weights.pack(s);
       sums.store(softmax);
       if (!v_ready) [[unlikely]]

@@ -1,4 +1,4 @@
-// In: a parsed text. Out: the outputs `score` and `mask` of the module.
+// In: a parsed text. Out: the outputs `score`, `mask` and `prob_factor` of the module.
 //
 // The mod is the first of these that exists: what an expression given with the text yields; what the text gives to
 // create_block_mask and flex_attention; what the names score_mod and mask_mod are bound to; the one function of the
@@ -12,6 +12,7 @@
 #include "dsl/tracing/given_mods.h"
 #include "dsl/tracing/suggestions.h"
 #include "dsl/tracing/usage.h"
+#include "ir/prob_factor.h"
 
 #include <fmt/format.h>
 #include <llvm/ADT/StringExtras.h>
@@ -107,18 +108,20 @@ public:
     checkDefines();
     for (const Expr* pick : picks) guard([&] { take(*pick, ast); });
     if (picks.empty()) find(body, ast, given);
-    if (picks.empty() && !score && !mask && bare && tracer.diagnostics.empty()) {
+    if (tracer.globals.names.count("prob_mod")) prob = named(body, "prob_mod", 5);
+    if (picks.empty() && !score && !mask && !prob && bare && tracer.diagnostics.empty()) {
       guard([&] { traceBare(*bare); });
       return setConditions();
     }
     // A call, such as `main()`, is a statement like others.
-    if (bare && (score || mask) && bare->kind != ExprKind::Call) {
+    if (bare && (score || mask || prob) && bare->kind != ExprKind::Call) {
       tracer.at = bare->loc;
       tracer.diagnostics.report(bare->loc, diag::strayExpression);
     }
-    if (!score && !mask && tracer.diagnostics.empty()) tracer.diagnostics.report({0, 0, 0}, diag::noMod);
+    if (!score && !mask && !prob && tracer.diagnostics.empty()) tracer.diagnostics.report({0, 0, 0}, diag::noMod);
     if (score) guardMod([&] { traceScore(*score); });
     if (mask) guardMod([&] { traceMask(*mask); });
+    if (prob) guardMod([&] { traceProb(*prob); });
     setConditions();
   }
 
@@ -254,7 +257,7 @@ private:
   std::vector<Candidate> functionsOf(const Block& body, size_t arity) const {
     std::vector<Candidate> candidates;
     for (auto& [name, value] : tracer.globals.names)
-      if (requiredArguments(value) == arity && !value.is<const Builtin*>())
+      if (requiredArguments(value) == arity && !value.is<const Builtin*>() && name != "prob_mod")
         candidates.push_back({name, value, bindingOf(body, name), fmt::format("it takes {} arguments", arity)});
     llvm::sort(candidates, [](const Candidate& a, const Candidate& b) {
       return std::make_tuple(a.loc.begin, a.name) < std::make_tuple(b.loc.begin, b.name);
@@ -392,6 +395,18 @@ private:
     setMask(candidate.name, value);
   }
 
+  /// The weight takes the place of the score.
+  void traceProb(const Candidate& candidate) {
+    tracer.at = tracer.resultLoc = candidate.loc;
+    Object value = decay(tracer, tracer.call(candidate.function, arguments(/*withScore=*/true)));
+    tracer.at = tracer.resultLoc;
+    if (value.is<NoneObject>()) tracer.fail(diag::returnsNone, candidate.name);
+    std::optional<ir::Value> factor;
+    if (value.isNumber()) factor = ir::probFactor(module, lift(tracer, value, ir::Type::F32));
+    if (!factor) tracer.fail(diag::probResult, tracer.describe(value));
+    module.setOutput(ir::kProbFactor, *factor);
+  }
+
   /// The names sort in the order of the text, because bind() reports the first condition that does not hold.
   void setConditions() {
     static_assert(kMaxConditions <= 100);
@@ -452,7 +467,7 @@ private:
 
   Tracer& tracer;
   ir::Module& module;
-  std::optional<Candidate> score, mask;
+  std::optional<Candidate> score, mask, prob;
 };
 
 } // namespace

@@ -99,6 +99,8 @@ public:
   bool hasScoreMod() const;
   /// Returns whether the mod masks scores by a mask_mod.
   bool hasMaskMod() const;
+  /// Returns whether the mod multiplies weights of the softmax by the factors of a prob_mod.
+  bool hasProbMod() const;
   /// Returns whether score_mod masks scores by -inf. mask_mod then includes these masks.
   bool masksLifted() const;
   /// Returns whether the mod declares grids on which tokens lie.

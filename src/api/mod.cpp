@@ -176,6 +176,7 @@ Mod Mod::identity() {
 const std::string& Mod::name() const { return impl->module.sourceName; }
 bool Mod::hasScoreMod() const { return impl->module.output(ir::kScore).has_value(); }
 bool Mod::hasMaskMod() const { return impl->module.output(ir::kMask).has_value(); }
+bool Mod::hasProbMod() const { return impl->module.output(ir::kProbFactor).has_value(); }
 bool Mod::masksLifted() const { return impl->module.liftsMasks; }
 bool Mod::declaresGrids() const { return !impl->traced.grids.empty(); }
 const std::vector<CaptureInfo>& Mod::captures() const { return impl->captures; }

@@ -281,6 +281,7 @@ Program Lowering::run(const ir::CaptureGradients& gradients) {
   bool allLive = mask && module.isConst(*mask) && module.integer(*mask) != 0;
   if (mask && !allLive) program.mask = lowerRoot(*mask);
   if (const std::optional<Value> dScore = module.output(ir::kDScore)) program.dScore = lowerRoot(*dScore);
+  if (const std::optional<Value> factor = module.output(ir::kProbFactor)) program.probFactor = lowerRoot(*factor);
   for (const ir::OutputRole* role = ir::kDerivedRoles; role != std::end(ir::kRoles); ++role)
     if (const std::optional<Value> value = module.output(*role)) program.hooks.push_back({role, lowerRoot(*value)});
   if (const std::optional<analysis::GridBox> box = analysis::gridBox(module)) {

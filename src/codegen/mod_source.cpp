@@ -333,15 +333,16 @@ Written write(const Program& program, const analysis::ModFacts& facts, const std
   Fields fields{.names = std::vector<std::string>(program.exprs.size())};
 
   // From the inside out, since a function tells the outer ones what they must provide.
-  std::optional<FunctionText> score, dScore, mask;
+  std::optional<FunctionText> score, dScore, mask, probFactor;
   const auto workOf = [](const std::optional<FunctionText>& function) { return function ? function->work() : 0; };
   std::vector<FunctionText> hooks;
   if (program.score) score.emplace(program, Function::Score, std::vector{*program.score}, fields);
   if (program.dScore) dScore.emplace(program, Function::DScore, std::vector{*program.dScore}, fields);
   if (program.mask) mask.emplace(program, Function::Mask, std::vector{*program.mask}, fields);
+  if (program.probFactor) probFactor.emplace(program, Function::Mask, std::vector{*program.probFactor}, fields);
   for (const auto& [role, expr] : program.hooks)
     hooks.emplace_back(program, functionOf(*role), std::vector{expr}, fields);
-  int64_t ofScores = workOf(score) + workOf(dScore) + workOf(mask);
+  int64_t ofScores = workOf(score) + workOf(dScore) + workOf(mask) + workOf(probFactor);
   std::vector<std::pair<FunctionText, std::optional<FunctionText>>> gradients;
   for (const GradientHook& hook : program.gradients.value_or(std::vector<GradientHook>())) {
     auto& [value, offset] =
@@ -396,6 +397,7 @@ Written write(const Program& program, const analysis::ModFacts& facts, const std
     addFlag("kEndFalls", facts.kvEdges->endFalls);
   }
   addFlag("kColumnsLoad", columnsLoad);
+  if (probFactor) addFlag("kHasProbMod", true);
   if (dScore) addFlag("kPassesGradient", facts.passesGradient);
   if (dScore) addFlag("kKeepsGradient", facts.keepsGradient);
   if (hookOf(program, ir::kKvLength)) addFlag("kHasLengths", true);
@@ -427,6 +429,11 @@ Written write(const Program& program, const analysis::ModFacts& facts, const std
                          bodyOf(*dScore), ofScores);
   text += returnerText("bool", "mask(const ModArgs& args, const Head& head, const Row& row, const Col& col, Coord at)",
                        mask ? bodyOf(*mask) : "    return true;\n", mask ? ofScores : 0);
+  if (probFactor)
+    text += returnerText("float",
+                         "prob_factor(const ModArgs& args, const Head& head, const Row& row, const Col& col,\n"
+                         "                                        Coord at)",
+                         bodyOf(*probFactor), ofScores);
   if (program.judgesBlocks) text += judgeText(program, fields, file);
   std::vector<Body> bodies;
   for (const FunctionText& hook : hooks) bodies.push_back({bodyOf(hook), hook.work()});

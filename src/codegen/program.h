@@ -71,6 +71,7 @@ struct Program {
   std::vector<Expr> exprs;
   std::optional<uint32_t> score, mask; ///< unset: the identity; always true
   std::optional<uint32_t> dScore;      ///< set if the module has gradients
+  std::optional<uint32_t> probFactor;  ///< set if the mod has a prob_mod
   std::vector<Hook> hooks;             ///< in the order of their outputs
   bool scoresKeepNothing = false;      ///< whether functions for a score recompute values known per row and column
   bool onGrid = false;       ///< whether coordinates of q_idx and kv_idx are given: passes/grids/grid_kernel.h

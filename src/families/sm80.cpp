@@ -116,6 +116,7 @@ Plan planSm80(const Request& request) {
 const FamilyRow kForwardSm80{.kind = KernelKind::Forward,
                              .family = Family::Sm80,
                              .walksBounds = true,
+                             .takesProbMods = true,
                              .takes = {Feature::Lengths, Feature::Offsets, Feature::Pages, Feature::Appends,
                                        Feature::Ragged, Feature::BlockMask, Feature::F32, Feature::RowMax,
                                        Feature::Fp8Kv, Feature::Fp8Q},

@@ -33,6 +33,7 @@ JsonReport modJson(const Mod& mod) {
   JsonReport json{{"mod", mod.name()}, {"functions", JsonReport::array()}};
   if (mod.hasScoreMod()) json["functions"].push_back("score_mod");
   if (mod.hasMaskMod()) json["functions"].push_back("mask_mod");
+  if (mod.hasProbMod()) json["functions"].push_back("prob_mod");
   json["choices"] = JsonReport::array();
   for (const ModChoice& choice : mod.choices()) {
     const auto functionJson = [](const ModFunction& function) {

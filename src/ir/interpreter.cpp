@@ -238,6 +238,7 @@ std::vector<Number> valuesAt(const Module& module, const Bindings& bindings, Val
 Interpreter::Interpreter(const Module& module, const Bindings& bindings) : module(&module), bindings(bindings) {
   if (auto root = module.output(kScore)) ofScore.emplace(module, bindings, *root);
   if (auto root = module.output(kMask)) ofMask.emplace(module, bindings, *root);
+  if (auto root = module.output(kProbFactor)) ofProb.emplace(module, bindings, *root);
 }
 
 double Interpreter::value(Value value, float score, int64_t b, int64_t h, int64_t q, int64_t kv) const {

@@ -111,6 +111,11 @@ public:
     return !ofMask || ofMask->evaluate(0, b, h, q, kv).integer != 0;
   }
 
+  /// Returns the output `prob_factor`; 1 if the module has none.
+  double probFactor(int64_t b, int64_t h, int64_t q, int64_t kv) const {
+    return ofProb ? ofProb->evaluate(0, b, h, q, kv).real : 1;
+  }
+
   /// Returns any value as a double (exact for bool, i32, f32). Slow, since it compiles the value anew; for repeated use
   /// keep an Evaluator.
   double value(Value value, float score, int64_t b, int64_t h, int64_t q, int64_t kv) const;
@@ -122,7 +127,7 @@ public:
 private:
   const Module* module;
   Bindings bindings;
-  std::optional<Evaluator> ofScore, ofMask;
+  std::optional<Evaluator> ofScore, ofMask, ofProb;
 };
 
 } // namespace attnc::ir

@@ -53,6 +53,10 @@ inline constexpr OutputRole kDScore = {
     Type::F32,
     {ParamKind::Score, ParamKind::B, ParamKind::H, ParamKind::QIdx, ParamKind::KvIdx, ParamKind::Grad}};
 
+/// What prob_mod multiplies a weight of the softmax by, before the weight multiplies v. Missing: 1.
+inline constexpr OutputRole kProbFactor = {
+    "prob_factor", Type::F32, {ParamKind::B, ParamKind::H, ParamKind::QIdx, ParamKind::KvIdx}};
+
 // Outputs that passes derive for kernels (src/passes/derive.h). In a module with any of the first five, the output
 // score is what remains: score_mod(s) = scale_out * score(scale_in * s) + row_shift. A missing factor is 1, a missing
 // term 0.
@@ -89,13 +93,13 @@ inline constexpr OutputRole kKvFactor = {
     "kv_factor", Type::F32, {ParamKind::B, ParamKind::H, ParamKind::KvIdx, ParamKind::Round}};
 
 /// All roles, in the order in which a module keeps their outputs.
-inline constexpr OutputRole kRoles[] = {kScore,   kMask,   kDScore,  kScaleIn, kScaleOut, kRowShift,
-                                        kKvSlope, kKvTerm, kKvBegin, kKvEnd,   kKvLength, kQOffset,
-                                        kQLength, kQStart, kKvStart, kQFactor, kKvFactor};
+inline constexpr OutputRole kRoles[] = {kScore,    kMask,    kDScore, kProbFactor, kScaleIn, kScaleOut,
+                                        kRowShift, kKvSlope, kKvTerm, kKvBegin,    kKvEnd,   kKvLength,
+                                        kQOffset,  kQLength, kQStart, kKvStart,    kQFactor, kKvFactor};
 /// The roles about sequences.
 inline constexpr OutputRole kSequenceRoles[] = {kKvLength, kQOffset, kQLength, kQStart, kKvStart};
 /// The roles that passes derive for kernels.
-inline constexpr const OutputRole* kDerivedRoles = kRoles + 3;
+inline constexpr const OutputRole* kDerivedRoles = kRoles + 4;
 /// Returns the role of this name; null if the name is not well known.
 const OutputRole* roleNamed(llvm::StringRef name);
 

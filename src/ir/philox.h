@@ -25,7 +25,7 @@ constexpr PhiloxCounter philox(PhiloxCounter counter, uint32_t key0, uint32_t ke
 
 /// Returns the number in [0, 1) at a position, a multiple of 2^-24. Positions that differ in bits 3 to 5 of kv or in
 /// bit 3 of q share a counter: they take a byte each of its 16 bytes. Counters 0, 1 and 2 give the three bytes of a
-/// number. Threads of tensor cores hold these positions together, so kernels compute a counter once for all of them.
+/// number. A thread of tensor cores holds these positions together, and may compute a counter once for all of them.
 constexpr float randomAt(int64_t seed, uint32_t b, uint32_t h, uint32_t q, uint32_t kv) {
   const unsigned word = kv >> 4 & 3, byte = (kv >> 3 & 1) | (q >> 3 & 1) << 1;
   uint32_t bits = 0;

@@ -1,5 +1,6 @@
 #include "passes/autodiff.h"
 
+#include "ir/walk.h"
 #include "passes/derivatives.h"
 #include "passes/gradient_stops.h"
 #include "support/try.h"
@@ -298,6 +299,14 @@ std::vector<std::string> floatCaptures(const ir::Module& module) {
 
 Expected<Gradients> differentiate(const ir::Module& module, llvm::ArrayRef<std::string> captures,
                                   const PipelineOptions& options) {
+  if (const std::optional<Value> factor = module.output(ir::kProbFactor)) {
+    const std::vector<bool> needed = ir::neededBy(module, *factor);
+    for (uint32_t id = 0; id < module.size(); ++id)
+      if (const Node& node = module[{id}];
+          needed[id] && isFloatCapture(node) && llvm::is_contained(captures, captureName(module, node)))
+        return Error::environment(fmt::format("{} has no gradient: prob_mod reads it", captureName(module, node)),
+                                  "ask for gradients of other captures");
+  }
   return Differentiation(module, captures).run(options);
 }
 

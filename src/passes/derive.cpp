@@ -15,7 +15,7 @@ Status deriveForKernels(ir::Module& module, Algebra algebra, const PipelineOptio
   }
   if (algebra.lowRank == LowRank::Factors) {
     module.setOutput(ir::kScore, module.param(ir::ParamKind::Score));
-    module.dropOutput(ir::kMask), module.dropOutput(ir::kDScore);
+    for (const ir::OutputRole& role : {ir::kMask, ir::kDScore, ir::kProbFactor}) module.dropOutput(role);
     return {};
   }
   if (algebra.scale) order.push_back(*findPass("derive-scale"));

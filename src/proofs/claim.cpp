@@ -201,7 +201,12 @@ Expected<Module> claimOfSame(const Module& mask, const Module& other, bool score
     const Value a = scoreOf(*ofMask, mask), b = scoreOf(*import, other);
     const auto isNaN = [&](Value x) { return module.make(Op::IsNan, Type::Bool, {x}); };
     const Value equal = either(module, module.make(Op::Eq, Type::Bool, {a, b}), both(module, isNaN(a), isNaN(b)));
-    claim = both(module, claim, either(module, inverse(module, begun->live), equal));
+    const auto factorOf = [&](Import& from, const Module& its) {
+      const std::optional<Value> factor = its.output(ir::kProbFactor);
+      return factor ? from.copy(*factor) : module.constF32(1);
+    };
+    const Value isSameFactor = module.make(Op::Eq, Type::Bool, {factorOf(*ofMask, mask), factorOf(*import, other)});
+    claim = both(module, claim, either(module, inverse(module, begun->live), both(module, equal, isSameFactor)));
   }
   return (*std::move(begun)).finished(claim);
 }

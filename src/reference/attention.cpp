@@ -60,7 +60,7 @@ public:
       query[i] = readElement(args.q.data, args.q.dtype, first + int64_t(i) * args.q.stride[3]).real;
     scale = scaleOfAll * scaleOf(args.qScales, b, h, q, result.problem.qLen, sequences[b].qStart + q);
     collectScores(b, h, q, firstKv);
-    reduce(row, firstKv, b, kvHead);
+    reduce(row, firstKv, b, h, sequences[b].qOffset + q);
   }
 
 private:
@@ -90,8 +90,9 @@ private:
     }
   }
 
-  /// Computes the softmax over the collected scores, and the weighted sum of v.
-  void reduce(int64_t row, int64_t firstKv, int64_t b, int64_t kvHead) {
+  /// Computes the softmax over the collected scores, and the weighted sum of v. `position`: of the query.
+  void reduce(int64_t row, int64_t firstKv, int64_t b, int64_t h, int64_t position) {
+    const int64_t kvHead = h / (result.problem.qHeads / result.problem.kvHeads);
     double max = kMinusInfinity;
     for (double score : scores) max = score > max || std::isnan(score) ? score : max;
     if (max == kMinusInfinity) return; // outputs are initialized for rows without live scores
@@ -108,6 +109,7 @@ private:
       double weight = std::exp(scores[i] - max);
       const float* value = v.data() + (firstKv + live[i]) * columns;
       sum += weight;
+      if (weight != 0) weight *= interpreter.probFactor(b, h, position, live[i]);
       weight *= scaleOf(args.vScales, b, kvHead, live[i], result.problem.kvLen, sequences[b].kvStart + live[i]);
       for (int64_t column = 0; column < columns; ++column) out[column] += weight * double(value[column]);
     }

@@ -76,7 +76,8 @@ private:
       const int64_t kvRow = firstKv + kv;
       const double s = scale * dot(q.row(index), k.row(kvRow), q.columns);
       const double p = std::exp(interpreter.score(s, b, h, position, kv) - max) / sum;
-      const double g = p * (dot(d, v.row(kvRow), v.columns) - delta);
+      const double factor = p == 0 ? 1 : interpreter.probFactor(b, h, position, kv);
+      const double g = p * (factor * dot(d, v.row(kvRow), v.columns) - delta);
       captures.add(s, p, g, b, h, position, kv);
       const double slope =
           derivative.evaluate(float(s), b, h, position, kv, /*grad=*/1).real; // d_score is linear in grad
@@ -84,7 +85,7 @@ private:
       const double dS = scale * (p == 0 ? 0 : g * slope);
       addTimes(&result.dQ[size_t(index * q.columns)], dS, k.row(kvRow), q.columns);
       addTimes(&result.dK[size_t(kvRow * q.columns)], dS, q.row(index), q.columns);
-      addTimes(&result.dV[size_t(kvRow * v.columns)], p, d, v.columns);
+      addTimes(&result.dV[size_t(kvRow * v.columns)], p * factor, d, v.columns);
     }
   }
 

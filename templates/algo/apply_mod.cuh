@@ -6,6 +6,7 @@
 #include "attnc_mod.cuh"
 
 #include "algo/exponents.cuh"
+#include "algo/prob_mod.cuh"
 #include "algo/sequence.cuh"
 #include "algo/step_walk.cuh"
 #include "algo/tanh_exponents.cuh"

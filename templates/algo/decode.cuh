@@ -234,6 +234,7 @@ ATTNC_DEVICE void run(const typename Copies::Params& decode, const ModArgs& args
       follow_maxima<Weight>(s, softmax, bias, place, args, kRowMax || step.flags & kStepFew,
                             [&](const auto& factors) { o.scale_rows(factors); });
       weights_of(s, softmax, bias, place);
+      if constexpr (kHasProbMod<Mod>) scale_weights<Mod>(s, args, PackedSite<Mod>{p, args, place, step});
       if constexpr (kFp8Kv)
         if (decode.v_scale.by_row) {
           if (!kLoadsScalesAhead) load_scales(v_scales, decode.v_scale);

@@ -2,8 +2,8 @@
 // that fp32 cannot normalise by their lse.
 //
 //   s = scale q k^T,  p = exp(mod(s) - lse) / row_sum,  delta = sum over columns of d_out out - d_lse
-//   g = p (d_out v^T - delta)      the gradient of mod(s); 0 if masked or past the end of KV
-//   d_s = scale mod'(s) g          d_q = d_s k,  d_k = d_s^T q,  d_v = p^T d_out
+//   g = p (f d_out v^T - delta)    the gradient of mod(s); 0 if masked or past the end of KV. f: of prob_mod, or 1
+//   d_s = scale mod'(s) g          d_q = d_s k,  d_k = d_s^T q,  d_v = (p f)^T d_out
 //
 // row_sum, the sum over the row of exp(mod(s) - lse), would be 1 if lse were not rounded. At 1e9, where fp32 counts in
 // steps of 64, the lse of n equal scores lacks log n.
@@ -14,6 +14,7 @@
 
 #include "attnc_mod.cuh"
 
+#include "algo/prob_mod.cuh"
 #include "algo/sequence.cuh"
 #include "algo/softmax.cuh"
 #include "algo/step_walk.cuh"
@@ -77,10 +78,11 @@ struct Pair {
   bool lives;
   float product; ///< s
   float weight;  ///< exp(mod(s) - lse), 0 if dead
+  float factor;  ///< of prob_mod; the weight times it multiplies v
 
   ATTNC_DEVICE Pair(const ForwardParams& f, const ModArgs& args, const QueryRow& q, int kv_idx, bool exists,
                     bool masked)
-      : lives(exists && q.lse != negative_infinity()), product(0.f), weight(0.f) {
+      : lives(exists && q.lse != negative_infinity()), product(0.f), weight(0.f), factor(1.f) {
     if (!lives) return;
     const Mod::Col col = Mod::col(args, q.head, q.b, q.h, kv_idx, float(kv_idx), 0.f); // SEAM(col)
     const Coord at = {q.b, q.h, q.position, kv_idx};
@@ -91,17 +93,19 @@ struct Pair {
     product = f.scale * dot<kHeadDimQk>(row_of(f.q, f.q_stride, q.b, q.h, q.q_idx),
                                         row_of(f.k, f.k_stride, q.b, q.h / f.group, kv_idx));
     weight = expf(Mod::score(args, q.head, q.row, col, at, product) - q.lse); // SEAM(score)
+    factor = prob_factor<Mod>(weight, args, q.head, q.row, col, at);
   }
 };
 
-/// Returns the gradient of mod(s). `weight`: its normalised weight p.
-ATTNC_DEVICE float gradient_of_score(const BackwardParams& p, const QueryRow& q, int kv_idx, float weight) {
+/// Returns the gradient of mod(s). `weight`: its normalised weight p; `factor`: that of prob_mod.
+ATTNC_DEVICE float gradient_of_score(const BackwardParams& p, const QueryRow& q, int kv_idx, float weight,
+                                     float factor) {
   const ForwardParams& f = p.forward;
   const Element* d_out = row_of(p.d_out, p.d_out_stride, q.b, q.h, q.q_idx);
   const float d_weight = dot<kHeadDimV>(d_out, row_of(f.v, f.v_stride, q.b, q.h / f.group, kv_idx));
   const float delta =
       dot<kHeadDimV>(d_out, row_of(f.out, f.out_stride, q.b, q.h, q.q_idx)) - (p.d_lse ? p.d_lse[q.index] : 0.f);
-  return weight * (d_weight - delta);
+  return weight * (factor * d_weight - delta);
 }
 
 /// Stores the row's sum in p.row_sums, and returns it.
@@ -121,7 +125,7 @@ ATTNC_DEVICE float sum_up_row(const BackwardParams& p, const ModArgs& args, cons
 
 /// What an element contributes to gradients; zeros if it is dead.
 struct Contribution {
-  float p;   ///< weight
+  float p;   ///< weight of v
   float d_s; ///< gradient of q k^T
   float g;   ///< gradient of mod(s)
 };
@@ -130,10 +134,11 @@ ATTNC_DEVICE Contribution contribution(const BackwardParams& p, const ModArgs& a
   const ForwardParams& f = p.forward;
   const Pair pair(f, args, q, kv_idx, exists, masked);
   if (!pair.lives) return {0.f, 0.f, 0.f};
-  const float weight = pair.weight / row_sum, g = gradient_of_score(p, q, kv_idx, weight);
+  const float weight = pair.weight / row_sum, g = gradient_of_score(p, q, kv_idx, weight, pair.factor);
   const Mod::Col col = Mod::col(args, q.head, q.b, q.h, kv_idx, float(kv_idx), 0.f); // SEAM(col)
   const Coord at = {q.b, q.h, q.position, kv_idx};
-  return {weight, f.scale * Mod::d_score(args, q.head, q.row, col, at, pair.product, g), g}; // SEAM(d_score)
+  const float d_s = f.scale * Mod::d_score(args, q.head, q.row, col, at, pair.product, g); // SEAM(d_score)
+  return {weight * pair.factor, d_s, g};
 }
 
 /// Writes the row's dQ. Each element's lane calls each(kv_idx, contribution).

@@ -24,6 +24,7 @@
 //     static constexpr bool kColumnsLoad         col() reads memory: call it once per column of a tile, for all rows
 //     static constexpr bool kAnyOrigin           q_float and kv_base may count from any position, the same for both
 //     static constexpr bool kHasLengths          defined only if kv_length() exists
+//     static constexpr bool kHasProbMod          defined only if prob_factor() exists
 //     static constexpr bool kHasOffsets          defined only if q_offset() exists
 //     static constexpr bool kIsRagged            defined only if q_length(), q_start(), kv_start(), kv_length() exist
 //     struct Head         values that depend on b and h
@@ -37,6 +38,8 @@
 //     static float d_score(const ModArgs&, const Head&, const Row&, const Col&, Coord, float score, float grad)
 //                                                only in mods with gradients
 //     static bool mask(const ModArgs&, const Head&, const Row&, const Col&, Coord)
+//     static float prob_factor(const ModArgs&, const Head&, const Row&, const Col&, Coord)
+//                                                only in mods with a prob_mod
 //     static ScoreFactors factors(const ModArgs&, const Head&)
 //     static float q_factor(const ModArgs&, const Head&, const Row&, Coord, int round)
 //     static float kv_factor(const ModArgs&, const Head&, const Col&, Coord, int round)
@@ -159,6 +162,7 @@
 //               block_mask.cu                              1
 //               box_mask.cu                                1
 //               algo/grid_transposed_scores.cuh            1
+//   prob_factor algo/prob_mod.cuh                          1
 //   each        block_mask.cu                              3
 //   judge       block_mask.cu                              1
 //   factors     algo/apply_mod.cuh                         1

@@ -128,6 +128,17 @@ TEST_CASE("the mod is found by name, by arity, or as the last expression", "[dsl
   CHECK(kinds("def helper(a, b, c, d): return a\ndef score_mod(s, b, h, q, k): return s\nmask_mod = None") == score);
 }
 
+TEST_CASE("a function with the name prob_mod gives the factor of weights, and is no score_mod", "[dsl][tracer]") {
+  const std::string dropout = "seed: int\ndef prob_mod(prob, b, h, q_idx, kv_idx):\n"
+                              "  return where(random(seed, b, h, q_idx, kv_idx) < 0.25, 0.0, prob / 0.75)\n";
+  CHECK_THAT(ir::print(traced(dropout)), Catch::EndsWith("%5 = div f32 1.0, 0.75 !3\n%6 = select f32 %2, 0.0, %5 !3\n"
+                                                         "output prob_factor(b, h, q_idx, kv_idx) -> %6\n"));
+  const ir::Module both = traced(dropout + "def causal(b, h, q_idx, kv_idx):\n  return q_idx >= kv_idx\n");
+  CHECK(both.output(ir::kMask));
+  CHECK_FALSE(both.output(ir::kScore));
+  CHECK(both.output(ir::kProbFactor));
+}
+
 TEST_CASE("modules, helpers and dtypes are known without an import, and a definition of the file wins",
           "[dsl][tracer]") {
   CHECK(Running("score_mod = lambda s, b, h, q, k: torch.where(q >= k, F.relu(s), math.pi)").score(-2, 0, 0, 1, 0) ==

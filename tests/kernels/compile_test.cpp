@@ -426,9 +426,10 @@ NVRTC_TEST_CASE("the tiles that tuning tries beside the model's compile without 
 
 NVRTC_TEST_CASE("each mod of the library compiles for each kind of kernel, and spills no more than known",
                 "[kernels]") {
-  // Next to dK and dV: scores that read memory, and a mask that compares eight words of each row.
-  const std::map<std::string, int> besideGradients = {
-      {"forgetting", 8}, {"t5_bias", 8}, {"graph_bias", 96}, {"shifted_window", 104}, {"top_k_blocks", 300}};
+  // Next to dK and dV: scores that read memory, a mask that compares eight words of each row, and one that draws.
+  const std::map<std::string, int> besideGradients = {{"drop_key", 8},         {"forgetting", 8},
+                                                      {"t5_bias", 8},          {"graph_bias", 96},
+                                                      {"shifted_window", 104}, {"top_k_blocks", 300}};
   std::vector<Job> jobs;
   for (const auto& [name, mod] : library(/*everywhere=*/false)) {
     const auto add = [&, &name = name, &mod = mod](KernelKind kind, Family family, const char* arch, int spillBytes = 0,
@@ -439,8 +440,12 @@ NVRTC_TEST_CASE("each mod of the library compiles for each kind of kernel, and s
            {.kind = kind, .family = family, .arch = arch, .headDim = dim},
            spillBytes});
     };
-    // A mask that divides by a run-time int.
-    add(KernelKind::Forward, Family::Sm90, "sm_90a", name == "block_diffusion" ? 184 : 0, 64);
+    // A mask that divides by a run-time int, and one that draws.
+    add(KernelKind::Forward, Family::Sm90, "sm_90a",
+        name == "block_diffusion" ? 184
+        : name == "drop_key"      ? 248
+                                  : 0,
+        64);
     // Masks by three coordinates of a grid.
     add(KernelKind::Forward, Family::Sm90, "sm_90a", name == "sparse_video" ? 250 : 0);
     add(KernelKind::Forward, Family::Sm80, "sm_80", name == "sliding_tile" ? 128 : name == "sparse_video" ? 64 : 0);

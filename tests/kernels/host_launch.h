@@ -1,4 +1,4 @@
-// A whole launch of a forward or decode kernel on the host.
+// A whole launch of a kernel on the host.
 #pragma once
 
 #include "api/recorded_launch.h"
@@ -20,15 +20,14 @@ struct HostLaunch {
 
 /// Runs the kernels of a launch. The workspace holds NaN at first, where a launch may not rely on zeros.
 /// `paramsType`: of a stage's first parameter, in C++.
-inline void launchOnHost(const Mod& mod, const KernelOptions& options, const Operands& given, const Outputs& outputs,
-                         const HostLaunch& how, llvm::function_ref<std::string(const plan::Stage& stage)> paramsType) {
+inline void launchOnHost(const Mod& mod, const KernelOptions& options, const BackwardOperands& operands,
+                         const Outputs& outputs, const BackwardOutputs& gradients, const HostLaunch& how,
+                         llvm::function_ref<std::string(const plan::Stage& stage)> paramsType) {
   const auto kernel = take(written(mod, options));
-  BackwardOperands operands;
-  static_cast<Operands&>(operands) = given;
   uint64_t zero = 0;
   const plan::MapEncoder encoder(mapOf);
   const auto record = [&](void* workspace) {
-    return take(plan::recordLaunch(kernel.plan(), kernel.mods, kernel.mod().module(), operands, outputs, {},
+    return take(plan::recordLaunch(kernel.plan(), kernel.mods, kernel.mod().module(), operands, outputs, gradients,
                                    {.multiprocessors = how.multiprocessors}, workspace, &zero));
   };
   std::vector<char> memory(record(nullptr).workspace.bytes() + 2 * kWorkspaceAlignment, char(0xff));
@@ -45,6 +44,14 @@ inline void launchOnHost(const Mod& mod, const KernelOptions& options, const Ope
                                        unsigned(stage.threads), how.seed);
     REQUIRE(error == "");
   }
+}
+
+/// Does the same for a forward or decode kernel.
+inline void launchOnHost(const Mod& mod, const KernelOptions& options, const Operands& given, const Outputs& outputs,
+                         const HostLaunch& how, llvm::function_ref<std::string(const plan::Stage& stage)> paramsType) {
+  BackwardOperands operands;
+  static_cast<Operands&>(operands) = given;
+  launchOnHost(mod, options, operands, outputs, {}, how, paramsType);
 }
 
 } // namespace attnc::test

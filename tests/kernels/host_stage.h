@@ -95,8 +95,8 @@ inline TensorMap mapOf(const jit::TensorMapRequest& request) {
 
 /// Returns the stage of this text, compiled at the first call. It lives as long as the process.
 inline HostStage& hostStage(const KernelSource& source, const std::string& params) {
-  static auto& stages = *new std::map<std::string, HostStage>; // by text
-  const std::string text = source.flattened();
+  static auto& stages = *new std::map<std::string, HostStage>; // by entry and text
+  const std::string text = source.entry + "\n" + source.flattened();
   if (const auto found = stages.find(text); found != stages.end()) return found->second;
   return stages.try_emplace(text, source, params).first->second;
 }

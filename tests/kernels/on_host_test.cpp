@@ -2,6 +2,7 @@
 // parameters that a launch would have, on a stand-in for the GPU (host_gpu.h), against attention in fp64.
 #include "api/mod_impl.h"
 #include "attnc/attnc.h"
+#include "ir/philox.h"
 #include "kernels/findings.h"
 #include "kernels/host_launch.h"
 #include "launch/launch_operands.h"
@@ -248,7 +249,7 @@ void check(const Case& c, unsigned seed = 1) {
 
   // Attention in fp64.
   const bool isCausal = c.mod.find("q_idx >= kv_idx") != std::string::npos,
-             isOdd = c.mod.find("% 3") != std::string::npos;
+             isOdd = c.mod.find("% 3") != std::string::npos, isDropped = c.mod.find("prob_mod") != std::string::npos;
   const double tolerance = c.dtype == DType::BF16 ? 0x1p-7 : 0x1p-9;
   int wrong = 0;
   for (int64_t b = 0; b < s.batch; ++b) {
@@ -271,8 +272,10 @@ void check(const Case& c, unsigned seed = 1) {
           top = std::max(top, dot);
         }
         for (int64_t j = 0; j < kvLen; ++j) {
-          const double weight = scores[size_t(j)] == -INFINITY ? 0 : std::exp(scores[size_t(j)] - top);
+          double weight = scores[size_t(j)] == -INFINITY ? 0 : std::exp(scores[size_t(j)] - top);
           total += weight;
+          if (isDropped)
+            weight *= ir::randomAt(7, uint32_t(b), uint32_t(h), uint32_t(position), uint32_t(j)) < 0.25f ? 0 : 2;
           for (int64_t d = 0; weight && d < c.headDimV; ++d) {
             const double value = at(wantV.view, ofKv, kvHead, kvStart + j, d);
             sum[size_t(d)] += weight * value, mass[size_t(d)] += weight * std::fabs(value);
@@ -305,7 +308,9 @@ void check(const Case& c, unsigned seed = 1) {
   CHECK(wrong == 0);
 }
 
-const std::string kCausal = "q_idx >= kv_idx", kThirds = "(q_idx + kv_idx) % 3 != 0";
+const std::string kCausal = "q_idx >= kv_idx", kThirds = "(q_idx + kv_idx) % 3 != 0",
+                  kDropout = "def prob_mod(prob, b, h, q_idx, kv_idx):\n"
+                             "  return where(random(7, b, h, q_idx, kv_idx) < 0.25, 0.0, prob * 2)\n";
 
 } // namespace
 
@@ -328,6 +333,23 @@ TEST_CASE("wide decode kernels deal the tiles of a head to teams of CTAs", "[on-
   check({.mod = kCausal, .shape = {3, 128, 1, 1, 300}, .lengths = {300, 33, 0}, .multiprocessors = 17});
   check({.mod = kCausal, .shape = {1, 128, 1, 1, 600}, .lengths = {577}, .multiprocessors = 17});
   check({.mod = kThirds, .shape = {2, 64, 1, 2, 130}, .multiprocessors = 17});
+}
+
+TEST_CASE("decode kernels multiply weights by the factors of prob_mod", "[on-host]") {
+  check({.mod = kDropout, .shape = {1, 64, 1, 1, 200}});
+  check({.mod = kDropout + "def mask_mod(b, h, q_idx, kv_idx):\n  return q_idx >= kv_idx\n",
+         .shape = {2, 8, 1, 2, 300},
+         .lengths = {300, 33},
+         .multiprocessors = 7});
+  for (bool byTma : {false, true})
+    check({.mod = kDropout,
+           .shape = {2, 6, 2, 2, 150},
+           .headDim = 64,
+           .headDimV = 64,
+           .vInK = false,
+           .lengths = {150, 33},
+           .scales = Case::Scales::None,
+           .byTma = byTma});
 }
 
 TEST_CASE("wide decode kernels take any head dims, and v of its own", "[on-host]") {

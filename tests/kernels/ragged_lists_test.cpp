@@ -70,6 +70,32 @@ TEST_CASE("kernels of ragged batches walk lists over pages, to which rows are ap
            .perHead = false});
 }
 
+TEST_CASE("kernels draw the reference's numbers in ragged batches, on any tiles and pages", "[on-host]") {
+  for (Family family : {Family::Naive, Family::Sm80, Family::Sm90}) {
+    check({.family = family, .qLengths = kRaggedLengths, .mod = "random(7, b, h, q_idx, kv_idx) < 0.5"});
+    check({.family = family,
+           .qLengths = {1, 0, 130, 1, 7},
+           .kvLengths = {200, 0, 130, 3, 129},
+           .mod = "score + 4 * random(-7, b, h, q_idx, kv_idx)",
+           .pageSize = 16});
+  }
+}
+
+TEST_CASE("kernels multiply weights by the factors of prob_mod, and sum up those of the softmax", "[on-host]") {
+  const std::string dropout = "def prob_mod(prob, b, h, q_idx, kv_idx):\n"
+                              "  return where(random(7, b, h, q_idx, kv_idx) < 0.25, 0.0, prob / 0.75)\n";
+  const std::string causal = "def mask_mod(b, h, q_idx, kv_idx):\n  return q_idx >= kv_idx\n";
+  for (Family family : {Family::Naive, Family::Sm80, Family::Sm90}) {
+    check({.family = family, .qLengths = kRaggedLengths, .mod = dropout});
+    check({.family = family, .qLengths = kRaggedLengths, .kvLengths = kOtherLengths, .mod = dropout + causal});
+    check({.family = family,
+           .qLengths = {1, 0, 130, 1, 7},
+           .kvLengths = {200, 0, 130, 3, 129},
+           .mod = dropout + causal,
+           .pageSize = 16});
+  }
+}
+
 TEST_CASE("V of small pages arrives before its products, and stays until they end, in any order of threads",
           "[on-host]") {
   for (unsigned seed = 0; seed < 6; ++seed)

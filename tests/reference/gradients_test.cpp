@@ -98,6 +98,8 @@ TEST_CASE("gradients of the reference are the differences of its forward pass", 
   checkDifferences(kSoftcap);
   checkDifferences(kSquares);
   checkDifferences(kCausal, /*kvBatch=*/1);
+  checkDifferences("%0 = random f32 7L, %b, %h, %q_idx, %kv_idx\n%1 = lt f32 %0, 0.25\n"
+                   "%2 = select f32 %1, 0.0, 1.5\noutput prob_factor(b, h, q_idx, kv_idx) -> %2\n");
   for (const char* size : {"-10000.0", "-1000000000.0", "-3.4028235e+38"}) // differences of larger ones would vanish
     checkDifferences(fmt::format("%0 = lt i32 %kv_idx, 3\n%1 = select f32 %0, {}, 0.0\n%2 = add f32 %score, %1\n"
                                  "output score(score, b, h, q_idx, kv_idx) -> %2\n",

@@ -118,7 +118,8 @@ int ClaimOptions::run(const Mod& mod, const ModOptions& options, bool json) cons
     ParseOptions parse{.mods = options.mods, .captures = options.captures};
     auto other = Mod::load(sameAs, std::move(parse));
     if (!other) return reportEither(other.error(), json);
-    const Claim::Kind kind = mod.hasScoreMod() || other->hasScoreMod() ? Claim::Kind::Same : Claim::Kind::SameMask;
+    const auto isMask = [](const Mod& one) { return !one.hasScoreMod() && !one.hasProbMod(); };
+    const Claim::Kind kind = isMask(mod) && isMask(*other) ? Claim::Kind::SameMask : Claim::Kind::Same;
     all.push_back({"same as " + sameAs, {kind, *std::move(other)}, {}});
   }
   int code = kDone;

@@ -3,15 +3,19 @@
 #include "problem/capture_text.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <vector>
 
 namespace attnc::cli {
 
-const char* functionsText(const Mod& mod) {
-  if (mod.hasScoreMod()) return mod.hasMaskMod() ? "score_mod, mask_mod" : "score_mod";
-  return mod.hasMaskMod() ? "mask_mod" : "none (the identity)";
+std::string functionsText(const Mod& mod) {
+  std::vector<const char*> names;
+  if (mod.hasScoreMod()) names.push_back("score_mod");
+  if (mod.hasMaskMod()) names.push_back("mask_mod");
+  if (mod.hasProbMod()) names.push_back("prob_mod");
+  return names.empty() ? "none (the identity)" : fmt::format("{}", fmt::join(names, ", "));
 }
 
 namespace {

@@ -8,7 +8,7 @@
 namespace attnc::cli {
 
 /// Returns "score_mod, mask_mod".
-const char* functionsText(const Mod& mod);
+std::string functionsText(const Mod& mod);
 
 /// Returns "mask_mod is and_masks(causal, document) (line 24), given to `create_block_mask` in line 24; also there:
 /// causal (line 3)".
