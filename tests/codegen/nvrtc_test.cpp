@@ -51,7 +51,7 @@ Expected<CompiledKernel> compile(jit::Nvrtc& nvrtc, const std::string& mod) {
   job.templateName = "probe.cu";
   job.text = kProbe;
   job.headers = {{"attnc_mod.cuh", mod}};
-  for (const char* name : {"mod/contract.cuh", "mod/ops.cuh"})
+  for (const char* name : {"mod/contract.cuh", "mod/ops.cuh", "mod/random.cuh"})
     job.headers.emplace_back(name, test::readFile(std::string(ATTNC_SOURCE_DIR "/templates/") + name));
   job.arch = "sm_90a";
   job.entry = "probe";
