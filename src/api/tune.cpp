@@ -116,8 +116,9 @@ Expected<TunedPass> Compiler::Impl::tunePass(const Compiler& compiler, const Mod
   ATTNC_TRY_AS(device, jit::currentDevice());
   TunedPass tuned;
   std::vector<TunedTile>& tiles = tuned.kernel.tiles;
-  for (const std::string& tile : plan.tiles()) tiles.push_back({.tile = tile});
-  if (tiles.empty()) tiles.emplace_back();
+  tiles.push_back({.tile = plan.tile()}); // the model's for this launch
+  for (const std::string& tile : plan.tiles())
+    if (tile != tiles.front().tile) tiles.push_back({.tile = tile});
 
   // Compiles all tiles ahead, so that preparing finds them. The threads that compile have no CUDA context.
   std::vector<Expected<Preparation>> candidates;
