@@ -122,6 +122,12 @@ struct Storer {
     ptx::bulk_wait_read();
   }
 
+  /// Returns the row of `out` that is b's first, within the tensor whatever the caller's cumulative lengths are.
+  ATTNC_DEVICE int first_row(const ModArgs& args, int b) const {
+    if constexpr (kIsRagged<Mod>) return q_start_of<Mod>(p.base, args, b);
+    return 0;
+  }
+
   ATTNC_DEVICE void copy_or_send(const ModArgs& args, OutTile out, int b, int h, int q_start) const {
     const ForwardParams& base = params_of<Mod>(p.base, args, b);
     const int begin = max(-q_start, 0), end = min(base.q_len - q_start, kBlockM);
@@ -130,7 +136,7 @@ struct Storer {
                                       q_start * base.out_stride.row,
                                   base.out_stride.row, out, begin, end);
     else if (threadIdx.x == 32)
-      send(out, b, h, q_row_of<Mod>(args, b, q_start));
+      send(out, b, h, first_row(args, b) + q_start);
     __syncwarp();
   }
 };

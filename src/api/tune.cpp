@@ -165,7 +165,7 @@ Expected<TunedPass> Compiler::Impl::tunePass(const Compiler& compiler, const Mod
       impl.log.warn(fmt::format("tile {} of {}: {}", tile.tile, label, tile.passedOver));
   TunedTile& won = tiles[trials[*winner].tile];
   won.isWinner = true;
-  tuned.tile = won.tile;
+  if (*winner != 0) tuned.tile = won.tile; // else the model's, as a launch takes it
   if (tiles.size() == 1) return tuned;
 
   const std::string& shapeClass = pass.isBackward ? model->impl->backwardShapeClass : model->impl->shapeClass;

@@ -40,7 +40,7 @@ std::string unservedBy(const FamilyRow& row, const Request& request) {
   const Features others = featuresOf(request.options).without(row.takes);
   if (hasWideHeads(request.options) && !row.takesWideHeads) return "takes head dims up to 256";
   if (!others.empty()) return fmt::format("takes no {}", featureText(others.first()));
-  if (request.mod->module.output(ir::kProbFactor)) {
+  if (request.mod->facts.hasProbMod) {
     if (!row.takesProbMods) return "takes no prob_mod";
     if (request.options.features.has(Feature::Fp8Q)) return "takes no prob_mod with q of e4m3";
   }

@@ -241,6 +241,8 @@ std::vector<std::string> sm90Candidates(const Request& request) {
   return spelledAll(forwardTiles(request), forwardTileText);
 }
 
+/// Returns a CTA for each tile, in whole clusters, up to one a multiprocessor. An odd number of tiles of a head has one
+/// without rows.
 int64_t perTileOrCluster(const Stage& stage, const LaunchOperands& operands, const Device& device) {
   const auto [ctas, heads] = *stage.config.cluster;
   const int64_t batch = std::max<int64_t>(operands.cuSeqlensQ ? 1 : operands.problem.batch, 1);

@@ -60,6 +60,9 @@ std::string ctasWords(const plan::Stage& stage) {
   const Row* row = rowOf(stage);
   if (!row) return "see the template's first lines";
   const codegen::Config& config = stage.config;
+  if (const codegen::Config::Cluster of = config.cluster.value_or(codegen::Config::Cluster()); of.ctas > 1)
+    return fmt::format("{0} * min(multiprocessors / {0}, B * H / {1} * ceil(Q_LEN / {2}))", of.ctas, of.heads,
+                       config.blockM * of.ctas / of.heads);
   // Two CTAs share a tile of K and V if one has no registers for both sums.
   const bool areTwo = row->ctas == kPerKvTile && ctasOfOne(stage) == 2 * ((1 << 16) / config.blockN);
   return (areTwo ? "2 * " : "") + fmt::format(fmt::runtime(row->ctas), fmt::arg("m", config.blockM),

@@ -117,6 +117,7 @@ std::string mapsWords(const plan::Stage& stage, llvm::StringRef tensors) {
   for (llvm::StringRef name : names) {
     int rows = name == "k" || name == "v" ? config.blockN : config.blockM;
     if (isDecode) rows = config.blockN / (config.warps / (config.blockM / 16));
+    if ((name == "k" || name == "v") && config.cluster) rows /= config.cluster->ctas;
     if ((name == "k" || name == "v") && config.pageSize) rows = std::min(rows, config.pageSize);
     words.push_back(fmt::format("{} 64 x {}", name.str(), rows));
   }

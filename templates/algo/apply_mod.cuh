@@ -34,7 +34,8 @@ template <int RowGroups> struct Place {
     const float q_float = float(q_offset<Mod>(args, head) + q_first - origin);
 #pragma unroll
     for (int r = 0; r < kRows; ++r)
-      row[r] = Mod::row(args, head, b, h, position(p, args, r), q_float + float(offset(r))); // SEAM(row)
+      row[r] = Mod::row(args, head, b, h, position(p, args, r), // SEAM(row)
+                        Mod::kAnyOrigin ? q_float + float(offset(r)) : float(position(p, args, r)));
   }
 
   ATTNC_DEVICE Place(const ForwardParams& p, const ModArgs& args, int b, int h, int q_start, int first)

@@ -201,8 +201,9 @@
 //
 //   head   called once per (b, h) that a CTA works on, 0 <= b < B and 0 <= h < H. Also computes the mod's launch
 //          values.
-//   row    called once per q row and lane that holds it. q_float is (float)q_idx, less the origin if kAnyOrigin. The
-//          kernel computes it from a base and compile-time offsets, so that a mod needs no integer conversion per row.
+//   row    called once per q row and lane that holds it. q_float is (float)q_idx, less the origin if kAnyOrigin. If
+//          kAnyOrigin, kernels compute it from a base and compile-time offsets, and it may lie outside for rows that do
+//          not exist.
 //          Lengths are at most 2^24. A Row holds no more than the other hooks read, so an array of them costs only what
 //          the mod needs.
 //   col    called once per kv column. kv_base + kv_offset is (float)kv_idx, less the origin if kAnyOrigin. The offset

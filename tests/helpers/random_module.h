@@ -25,7 +25,7 @@ namespace attnc::test {
 struct RandomModuleOptions {
   int operations = 24;        ///< operations drawn; some are shared or dead
   bool floats = true;         ///< f32 arithmetic and casts between f32 and integers; else only integers and bools
-  bool transcendental = true; ///< exp, sin, ...; without them f32 results are exact or correctly rounded
+  bool transcendental = true; ///< exp, sin, random, ...; without them f32 results are exact or correctly rounded
   bool longRows = false;      ///< lengths of 2^24, the largest; tensors along them repeat one element (stride 0)
   bool lowRank = false;       ///< score_mod sees the score plus a low-rank term, which is exact in f32; needs floats
 };
@@ -259,7 +259,7 @@ private:
     case ir::TypeRule::Bits: return type != Type::F32;
     case ir::TypeRule::Float:
     case ir::TypeRule::Test: return type == Type::F32 && (options.transcendental || !isTranscendental(op));
-    case ir::TypeRule::Random: return type == Type::F32;
+    case ir::TypeRule::Random: return type == Type::F32 && options.transcendental;
     case ir::TypeRule::Compare:
     case ir::TypeRule::Select:
     case ir::TypeRule::Cast:

@@ -301,6 +301,13 @@ bool mbarrier_test(unsigned barrier, unsigned parity);
 inline void prefetch_tensor_map(const TensorMap&) {}
 template <class... Maps> void prefetch_tensor_maps(const Maps&...) {}
 void tma_load_4d(unsigned to, const TensorMap& map, unsigned barrier, int c0, int c1, int c2, int c3);
+// Kernels of clusters do not run on the host: these only compile.
+void tma_multicast_4d(unsigned to, const TensorMap& map, unsigned barrier, int c0, int c1, int c2, int c3,
+                      unsigned short ctas);
+int cluster_rank();
+void cluster_arrive();
+void cluster_sync();
+void mbarrier_arrive_at(unsigned barrier, int rank, bool really);
 void tma_store_4d(const TensorMap& map, unsigned from, int c0, int c1, int c2, int c3);
 inline void bulk_commit_group() {}
 inline void bulk_wait_read() {}

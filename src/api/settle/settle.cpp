@@ -97,7 +97,7 @@ Expected<Preparation> settleFor(const Context& context, const Mod& derived, cons
                           .impl = {}};
   const bool byBoxes = plan.options.maskByBoxes;
   if (byBoxes) ATTNC_TRY(plan::checkListedBoxes(plan.stages.front().config, *layout));
-  ATTNC_TRY(plan::checkCluster(plan.stages.front().config, layout->problem));
+  for (const plan::Stage& stage : plan.stages) ATTNC_TRY(plan::checkCluster(stage.config, layout->problem));
   if (buildsMask) {
     BlockMaskShape shape = shapeToBuild(derived.module(), layout->problem, options);
     if (byBoxes) shape.boxes = plan::latticesOf(plan.stages.front().config, *layout->grids);
