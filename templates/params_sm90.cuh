@@ -10,14 +10,15 @@ struct alignas(64) TensorMap {
   unsigned long long words[16];
 };
 
-/// The order in which CTAs, or clusters of them, take tiles of Q rows. A cluster's tiles count as one. Heads (b, h) form sections, small enough that the K and V of a section
-/// stay in L2. Within a section the last rows of all heads come first, because they tend to be the longest. Good
-/// sections: min(64, 32 MiB / bytes of K and V of a head) KV heads, times the query heads that share one.
+/// The order in which CTAs, or clusters of them, take tiles of Q rows. A cluster's tiles count as one. Heads (b, h)
+/// form sections, small enough that the K and V of a section stay in L2. Within a section the last rows of all heads
+/// come first, because they tend to be the longest. Good sections: min(64, 32 MiB / bytes of K and V of a head) KV
+/// heads, times the query heads that share one.
 struct TileOrder {
   int q_tiles;            // tiles of kBlockM rows in q_len, or of a cluster's; for a ragged batch, slots
                           // (algo/sequence.cuh)
-  int heads;              // batch * q_heads; for a ragged batch, q_heads. Of a cluster with tiles of several: one for all
-  int section;            // of these heads, >= 1; the last section may be smaller
+  int heads;              // batch * q_heads, and for a ragged batch q_heads; divided by the heads of a cluster
+  int section;            // heads of a section in the same count, >= 1; the last section may be smaller
   unsigned int* counters; // two, zero before the first launch and after every one, not shared by concurrent
                           // launches; null: tiles are dealt round robin, slower if they differ in length
 };
@@ -35,8 +36,8 @@ constexpr int out_part_columns(int columns, int warps) {
 /// they have no shared memory to spare.
 ///
 /// Each map is 4-D over (head_dim, rows, heads, batch), 16-bit elements, box (64, box rows, 1, 1), 128-byte swizzle,
-/// zero fill; box rows are kBlockM for q and out, kBlockN / kCluster for k and v. If `base` broadcasts a batch (stride 0), the map
-/// has batch extent 1 and *_batch_step is 0; otherwise 1.
+/// zero fill; box rows are kBlockM for q and out, kBlockN / kCluster for k and v. If `base` broadcasts a batch (stride
+/// 0), the map has batch extent 1 and *_batch_step is 0; otherwise 1.
 struct ForwardParamsSm90 {
   TensorMap q, k, v, out;
   ForwardParams base; // q, k, v and their strides are unused

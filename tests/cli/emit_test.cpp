@@ -30,7 +30,8 @@ TEST_CASE("a launcher of a tile of two heads wants an even number of them for ea
   const std::string ask = kMods + "causal.py --stage cu --launcher --tile 128x128x8-2heads --shape ";
   CHECK_THAT(emitted(ask + "1,8,2,256,256,128"), Contains("__cluster_dims__(2, 1, 1)"));
   CHECK_THAT(emitted(ask + "1,8,2,256,256,128"),
-             Contains("2 * min(multiprocessors / 2, B * H / 2 * ceil(Q_LEN / 128))") && Contains("k 64 x 64, v 64 x 64"));
+             Contains("2 * min(multiprocessors / 2, B * H / 2 * ceil(Q_LEN / 128))") &&
+                 Contains("k 64 x 64, v 64 x 64"));
   const Outcome odd = emit(ask + "1,6,2,256,256,128");
   CHECK(odd.exitCode != 0);
   CHECK_THAT(odd.err, Contains("the tile wants 2 query heads, or a multiple, for each KV head"));
