@@ -22,8 +22,8 @@
 //   role          threads                      registers   what
 //   producer      one thread, or a warp      56, 40 or 32  tile scheduler; walks steps; issues TMA loads of Q, K, V;
 //                 if it fills columns                       computes those that the mod loads; loads factors of rows
-//   storer        one thread of another      56, 40 or 32  issues TMA stores of O; copies the rows of a tile that has
-//                 warp; with kCopiesRows                    not all of its rows
+//   storer        one thread of another      56, 40 or 32  issues TMA stores of O; with kCopiesRows copies the rows of
+//                 warp; with kCopiesRows                    tiles that are partial
 //                 the warp
 //   V requester   with kOrdersV one thread   the same    issues TMA loads of V, whose pages are smaller than its tile
 //                 of a third warp
