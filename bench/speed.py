@@ -12,7 +12,8 @@ says joules and MHz.
 
 --out: a JSON line for each case and peer, written when the case is done; cases that the file has are skipped, so the
 same command goes on where the last one stopped. --seconds: no case begins that may end later. --rounds: even, of all
-peers. --peers: modules of peers/ to try. --list: the cases in their order, without a GPU.
+peers. --peers: modules of peers/ to try. --part I/N: each N-th case from the I-th on, so that N cards of one host take
+turns: a process for each, with CUDA_VISIBLE_DEVICES and a file of its own. --list: the cases in their order, without a GPU.
 speed_report.py makes tables, front_chart.py --speed draws the chart.
 """
 
@@ -181,10 +182,15 @@ def parsed(arguments):
     parser.add_argument("--burst", type=float, default=2.0, metavar="SECONDS", help="default: %(default)s")
     parser.add_argument("--rounds", type=int, default=2, metavar="N", help="default: %(default)s")
     parser.add_argument("--peers", nargs="+", default=peers.MODULES, choices=peers.MODULES, metavar="MODULE")
+    parser.add_argument("--part", default="1/1", metavar="I/N")
     parser.add_argument("--list", action="store_true")
     options = parser.parse_args(arguments)
     if options.rounds < 2 or options.rounds % 2:
         parser.error(f"--rounds {options.rounds}: give an even number, so that all contenders come as early as late")
+    part = re.fullmatch(r"(\d+)/(\d+)", options.part)
+    if not part or not 1 <= int(part[1]) <= int(part[2]):
+        parser.error(f"--part {options.part}: give I/N with 1 <= I <= N")
+    options.cases = slice(int(part[1]) - 1, None, int(part[2]))
     if not options.list and not options.out:
         parser.error("give --out FILE, or --list")
     options.command = shlex.join([pathlib.Path(sys.executable).name, *sys.argv])
@@ -193,7 +199,7 @@ def parsed(arguments):
 
 def main(arguments=None):
     options = parsed(arguments)
-    cases = [case for case in workloads() if re.search(options.only, case.id)]
+    cases = [case for case in workloads() if re.search(options.only, case.id)][options.cases]
     if options.list:
         print("\n".join(case.id for case in cases))
         return

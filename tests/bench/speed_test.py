@@ -244,6 +244,18 @@ class SpeedTest(Made):
                 speed.parsed(["--out", "x", *options])
             self.assertIn("give an even number", said.getvalue())
 
+    def test_parts_have_each_case_once(self):
+        ids = [case.id for case in workloads.workloads()]
+        parts = [ids[speed.parsed(["--list", "--part", f"{part}/3"]).cases] for part in (1, 2, 3)]
+        self.assertEqual(sorted(sum(parts, [])), sorted(ids))
+        self.assertEqual(parts[1][:2], [ids[1], ids[4]])
+
+    def test_a_part_beyond_their_number_is_refused(self):
+        for part in ("0/3", "4/3", "2", "1/0"):
+            with self.assertRaises(SystemExit), contextlib.redirect_stderr(io.StringIO()) as said:
+                speed.parsed(["--list", "--part", part])
+            self.assertIn("give I/N", said.getvalue())
+
 
 class WorkloadTest(unittest.TestCase):
     def test_ids_occur_once_and_both_passes_follow_each_other(self):
