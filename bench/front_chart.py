@@ -1,95 +1,32 @@
 #!/usr/bin/env python3
-"""Draws the chart of the front page from committed result files: attnc and others, by mod, forward and backward.
+"""Draws the chart of the front page from result lines of speed.py: attnc and others, by mod, forward and backward.
 
   python3 bench/front_chart.py            # writes docs/assets/chart.svg
   python3 bench/front_chart.py --check    # whether that file is what would be written
-  python3 bench/front_chart.py --speed FILE.jsonl [--output FILE.svg]
+  python3 bench/front_chart.py FILE.jsonl [--output FILE.svg]
 
-Each panel is one run on one GPU. A bar is the best time of that run. Nobody is given a bar that was not measured there.
---speed: draws result lines of speed.py instead, in two panels: under load next to FlexAttention, and next to the fastest
-other library of each case.
-Needs matplotlib: pip install matplotlib==3.11.2, whose bytes --check compares.
+Two panels, under load: next to FlexAttention, and next to the fastest other library of each case. Nobody is given a bar
+that was not measured. Needs matplotlib: pip install matplotlib==3.11.2, whose bytes --check compares.
 Exit codes: 0 done; 1 the file differs (--check), or cannot be read or written.
 """
 import argparse
-import dataclasses
 import pathlib
 import sys
 
 from bar_chart import COLOURS, FAINT, NAMES, draw_legend, draw_panel, new_figure, svg_of
 from report import OURS, peer_name
-from results import ResultError, read_results
+from results import ResultError
 from speed_report import FLEX, best_other, read_speed
 
 BENCH = pathlib.Path(__file__).resolve().parent
 CHART = BENCH.parent / "docs" / "assets" / "chart.svg"
+RESULTS = BENCH / "results" / "h200-2026-11-29-speed.jsonl"
 SHAPE = "b2h16k16-q8192k8192-d128"
 MODS = ("noop", "causal", "alibi", "softcap", "sliding_window", "document")
 # A series is the best of these peers: FlashAttention-4 and cuDNN also take documents as packed sequences.
-SERIES = {
-    "attnc": ("attnc",),
-    "FlexAttention": ("flex", "flex_autotuned"),
-    "FlashAttention-4": ("fa4", "fa4_varlen"),
-    "cuDNN": ("sdpa_cudnn",),
-    "cuDNN's flex_attention": ("cudnn_flex", "cudnn_flex_varlen"),
-}
-NOTES = """A panel is one run on one GPU. Compare only within it.
-A missing bar was not measured in that run.
-Documents: the best of a mask and packed sequences.
-The figures are in bench/results."""
-
-
-@dataclasses.dataclass
-class Run:
-    kind: str
-    day: str
-    files: tuple
-
-
-RUNS = (
-    Run("forward", "21 November 2026", ("h200-2026-11-21-attnc.jsonl", "h200-2026-11-21-peers.jsonl")),
-    Run("forward", "23 November 2026", ("h200-2026-11-23-peers.jsonl",)),
-    Run("backward", "23 November 2026", ("h200-2026-11-23-peers.jsonl",)),
-)
-
-
-def bars_of(run):
-    """Returns mod -> {series: TFLOP/s}, of mods for which attnc and another were timed."""
-    results = read_results([BENCH / "results" / file for file in run.files])
-    bars = {}
-    for mod in MODS:
-        timed = {name: [results.best(f"{run.kind}-{mod}-{SHAPE}", peer) for peer in peers]
-                 for name, peers in SERIES.items()}
-        best = {name: max(row["tflops"] for row in rows if row) for name, rows in timed.items() if any(rows)}
-        if "attnc" in best and len(best) > 1:
-            bars[mod] = best
-    return bars
-
-
 def draw_about(figure):
     figure.text(0.99, 0.95, "bf16, 2 x 16 heads x 8192 tokens, head dim 128; masked pairs do not count", ha="right",
                 color=FAINT, fontsize=7)
-
-
-def chart_figure():
-    """Returns the chart."""
-    panels = [(run, bars_of(run)) for run in RUNS]
-    top = 1.12 * max(value for _, bars in panels for group in bars.values() for value in group.values())
-    colours = dict(zip(SERIES, COLOURS))
-    figure = new_figure(8, 4.4)
-    places = figure.subplots(2, 2, gridspec_kw={"left": 0.05, "right": 0.99, "top": 0.81, "bottom": 0.06, "hspace": 0.36,
-                                                "wspace": 0.1}).flat
-    handles = {}
-    for (run, bars), axes in zip(panels, places):
-        groups = [(NAMES.get(mod, mod), group) for mod, group in bars.items()]
-        draw_panel(axes, f"{run.kind.capitalize()}, run of {run.day}", groups, colours, top)
-        handles.update(zip(*reversed(axes.get_legend_handles_labels())))
-    places[3].axis("off")
-    places[3].text(0, 0.9, NOTES, va="top", color=FAINT, linespacing=1.6)
-    figure.text(0.015, 0.95, "TFLOP/s on an NVIDIA H200", fontsize=11, weight="bold")
-    draw_about(figure)
-    draw_legend(figure, SERIES, handles, (0, 0.945), len(SERIES))
-    return figure
 
 
 def speed_groups(results, without):
@@ -109,7 +46,7 @@ def speed_groups(results, without):
     return groups
 
 
-def speed_figure(path):
+def chart_figure(path):
     """Returns the chart of a result file of speed.py."""
     results = read_speed([path])
     libraries = [peer for peer in results.peers if peer not in (OURS, FLEX)]
@@ -134,11 +71,11 @@ def speed_figure(path):
 def main(arguments=None):
     args = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     args.add_argument("--check", action="store_true", help="write nothing; say whether the file is up to date")
-    args.add_argument("--speed", metavar="FILE.jsonl", help="result lines of speed.py")
+    args.add_argument("results", nargs="?", type=pathlib.Path, default=RESULTS, metavar="FILE.jsonl", help="default: %(default)s")
     args.add_argument("--output", type=pathlib.Path, default=CHART, metavar="FILE.svg", help="default: %(default)s")
     args = args.parse_args(arguments)
     try:
-        svg = svg_of(speed_figure(args.speed) if args.speed else chart_figure())
+        svg = svg_of(chart_figure(args.results))
         if args.check:
             if args.output.read_text(encoding="utf-8") == svg:
                 return 0

@@ -14,7 +14,7 @@ says joules and MHz.
 same command goes on where the last one stopped. --seconds: no case begins that may end later. --rounds: even, of all
 peers. --peers: modules of peers/ to try. --part I/N: each N-th case from the I-th on, so that N cards of one host take
 turns: a process for each, with CUDA_VISIBLE_DEVICES and a file of its own. --list: the cases in their order, without a GPU.
-speed_report.py makes tables, front_chart.py --speed draws the chart.
+speed_report.py makes tables, front_chart.py draws the chart.
 """
 
 import argparse
