@@ -18,6 +18,7 @@ from .launch import OPTIONS, Launch, Sequences, members_of, prepared, settled
 from .mod import Mod
 
 _TensorPointer = ctypes.POINTER(Tensor)
+_MOST_KEPT = 256  # kernels of a mod
 
 
 def attention(
@@ -83,7 +84,7 @@ def attention(
     given = Given(Launch({}, scale, block_mask, sequences, None, mod, out), q, k, v, captures, return_lse, stream)
     structs = byref(given.operands), byref(given.outputs)
     if given.on_gpu:
-        _enqueue(given, *prepared(given.handle, structs, **dict(members)))
+        _enqueue(given, *given.kernels(structs, members))
     else:
         tell_of_cpu(q, v)
         if given.is_fp8:  # the reference has fewer limits; sm_90a has all families of e4m3
@@ -135,7 +136,24 @@ class Given:
             max_kv_len=max_kv_len, **{name: at[name] for name in others},
         )  # fmt: skip
         self.outputs = Outputs(out=at["out"], lse=at["lse"])
-        self._keep = views, of_captures, lists, of_lists
+        self._keep = views, of_captures, lists, of_lists or {}
+        self._device = q.__dlpack_device__()
+
+    def kernels(self, structs, members):
+        """Returns what prepared() does. The mod keeps it for operands that differ in addresses and numbers only."""
+        views, of_captures, lists, of_lists = self._keep
+        of_views = [(name, view.form()) for name, view in (*views.items(), *of_lists.items()) if view]
+        v_is_k = self.operands.k.contents.data == self.operands.v.contents.data
+        form = (
+            members, self._device, v_is_k, tuple(of_views), tuple([view.form() for view in of_captures]),
+            lists and bytes(lists.shape), self.operands.max_q_len, self.operands.max_kv_len,
+        )  # fmt: skip
+        kept = self.mod._prepared
+        if form not in kept:
+            if len(kept) >= _MOST_KEPT:
+                kept.clear()
+            kept[form] = prepared(self.handle, structs, **dict(members))
+        return kept[form]
 
 
 def _lists_of(mask, on_gpu, wait):

@@ -118,6 +118,14 @@ class View:
             raise
 
 
+    def form(self):
+        """Returns what kernels depend on: all of the struct but the address, and how far that is aligned."""
+        data, self.struct.data = self.struct.data, 0
+        form = bytes(self.struct), (data or 0) % 16
+        self.struct.data = data
+        return form
+
+
 class Memory:
     """Allocates tensors with the library, and on the device, of a given array."""
 

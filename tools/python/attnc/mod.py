@@ -48,6 +48,7 @@ class Mod:
     warnings: tuple[ModWarning, ...]
 
     def __init__(self, handle: typing.Any):
+        self._prepared: dict[typing.Any, typing.Any] = {}  # by the form of operands, see attention.Given.kernels
         self._handle = handle
         info = ModInfo()
         check(library().attnc_mod_get_info(handle.address, ctypes.byref(info)))
