@@ -45,6 +45,12 @@ struct ExampleCapture {
   std::string value;          ///< Value as text: "3", "-inf", "True".
 };
 
+/// A line of a mod's text.
+struct TextLine {
+  int64_t number = 0; ///< Number of the line, from 1.
+  std::string text;   ///< The line without the space around it; empty if the mod has no text.
+};
+
 /// What came of a claim.
 struct Proof {
   /// Answer to a claim.
@@ -67,6 +73,9 @@ struct Proof {
   /// The mask of b and h, a line for each row: '#' live, '.' not, 'X' or 'o' the element in question, live or not.
   /// Empty for more than 32 rows or columns.
   std::string picture;
+  /// Lines of the mod that make the score in question live, or masked. A false `&` is decided by its first false
+  /// operand, a true `|` by its first true one. For EveryRowLives, the lines that mask the row.
+  std::vector<TextLine> deciding;
 };
 
 /// Proves a claim about a mod, or finds an example against it, small extents first. It is about launches without KV

@@ -365,13 +365,14 @@ std::string toJson(const Proof& proof) {
   if (!proof.by.empty()) json["by"] = proof.by;
   if (!proof.why.empty()) json["why"] = proof.why;
   if (proof.answer != Proof::Answer::Refuted) return textOf(json);
-  JsonReport extents = problemJson(proof.problem), captures = JsonReport::array();
+  JsonReport extents = problemJson(proof.problem), captures = JsonReport::array(), deciding = JsonReport::array();
   for (const auto& [name, extent] : proof.extents) extents[name] = extent;
   for (const ExampleCapture& capture : proof.captures)
     captures.push_back({{"name", capture.name}, {"index", capture.index}, {"value", capture.value}});
-  json["example"] = {{"extents", extents},      {"b", proof.b},          {"h", proof.h},
-                     {"q_idx", proof.qIdx},     {"kv_idx", proof.kvIdx}, {"captures", captures},
-                     {"picture", proof.picture}};
+  for (const TextLine& line : proof.deciding) deciding.push_back({{"line", line.number}, {"text", line.text}});
+  json["example"] = {{"extents", extents},       {"b", proof.b},          {"h", proof.h},
+                     {"q_idx", proof.qIdx},      {"kv_idx", proof.kvIdx}, {"captures", captures},
+                     {"picture", proof.picture}, {"deciding", deciding}};
   return textOf(json);
 }
 

@@ -49,6 +49,51 @@ std::string textOf(ir::Type type, Number number) {
   return type == ir::Type::F32 ? fmt::format("{:g}", number.real) : fmt::format("{}", number.integer);
 }
 
+/// Adds the lines of the text that decide a condition, for the values of all that it needs.
+void addDeciding(const ir::Module& module, llvm::ArrayRef<Number> values, ir::Value condition,
+                 std::set<uint32_t>& lines) {
+  const ir::Node& node = module[condition];
+  const auto add = [&](ir::Value operand) { addDeciding(module, values, operand, lines); };
+  switch (node.op) {
+  case ir::Op::And:
+  case ir::Op::Or: {
+    const bool whole = values[condition.id].integer != 0, needsBoth = whole == (node.op == ir::Op::And);
+    for (ir::Value operand : node.operands)
+      if (needsBoth) {
+        add(operand);
+      } else if ((values[operand.id].integer != 0) == whole) {
+        add(operand);
+        return;
+      }
+    return;
+  }
+  case ir::Op::Not: add(node.operands[0]); return;
+  case ir::Op::Select: {
+    const ir::Value chosen = node.operands[values[node.operands[0].id].integer ? 1 : 2];
+    add(module.isConst(chosen) ? node.operands[0] : chosen);
+    return;
+  }
+  default:
+    if (node.line) lines.insert(node.line);
+  }
+}
+
+/// Returns the lines that make an element live or masked, or that mask all elements of a row.
+std::vector<TextLine> decidingLines(const ir::Module& claim, const Launch& launch, const Element& at, bool isRow,
+                                    llvm::StringRef text) {
+  const ir::Value live = *claim.output(kLive);
+  std::set<uint32_t> numbers;
+  const int64_t end = isRow ? std::min(launch.problem.kvLen, kMostRows) : at.kv + 1;
+  for (int64_t kv = isRow ? 0 : at.kv; kv < end; ++kv)
+    addDeciding(claim, ir::valuesAt(claim, launch.bound(), live, 0, at.b, at.h, at.q, kv), live, numbers);
+  llvm::SmallVector<llvm::StringRef> all;
+  text.split(all, '\n');
+  std::vector<TextLine> lines;
+  for (uint32_t number : numbers)
+    lines.push_back({number, number <= all.size() ? all[number - 1].trim().str() : std::string()});
+  return lines;
+}
+
 } // namespace
 
 bool Launch::fill(const ir::Module& module, const ElementOf& elementOf, const ScalarOf& scalarOf) {
@@ -174,7 +219,9 @@ std::optional<Element> drawFailure(const ir::Module& module, const std::set<std:
   return std::nullopt;
 }
 
-void tell(const ir::Module& claim, const Launch& launch, const Element& at, bool isRow, Proof& proof) {
+void tell(const ir::Module& claim, const Launch& launch, const Element& at, bool isRow, llvm::StringRef text,
+          Proof& proof) {
+  proof.deciding = decidingLines(claim, launch, at, isRow, text);
   proof.problem = launch.problem, proof.extents = launch.extents;
   proof.b = at.b, proof.h = at.h, proof.qIdx = at.q, proof.kvIdx = at.kv;
   const ir::Value root = *claim.output(ir::kMask);

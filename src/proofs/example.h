@@ -51,7 +51,8 @@ bool isFalse(const ir::Module& claim, const Launch& launch, const Element& at);
 /// Whether no element of a row lives, though the assumptions hold for all of them.
 bool isRowDead(const ir::Module& claim, const Launch& launch, const Element& at);
 
-/// Fills what a Proof tells of an example. `claim`: with an output kLive.
-void tell(const ir::Module& claim, const Launch& launch, const Element& at, bool isRow, Proof& proof);
+/// Fills what a Proof tells of an example. `claim`: with an output kLive. `text`: the mod's.
+void tell(const ir::Module& claim, const Launch& launch, const Element& at, bool isRow, llvm::StringRef text,
+          Proof& proof);
 
 } // namespace attnc::proofs

@@ -125,7 +125,7 @@ private:
   Proof refuted(const Module& by, const Decided& found) const {
     Proof proof;
     proof.answer = Proof::Answer::Refuted, proof.by = found.by;
-    proofs::tell(by, found.launch, found.at, isRow, proof);
+    proofs::tell(by, found.launch, found.at, isRow, mod.text(), proof);
     return proof;
   }
 

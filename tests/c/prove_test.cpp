@@ -23,6 +23,7 @@ TEST_CASE("claims about masks are answered as JSON", "[c]") {
   CHECK(refuted["by"] == "examples");
   CHECK(refuted["example"]["extents"]["Q_LEN"] == 1);
   CHECK(refuted["example"]["picture"] == "X\n");
+  CHECK(refuted["example"]["deciding"][0]["line"] == 4);
   claim.assume = "window < 1;";
   CHECK(answer()["answer"] == "undecided"); // no score lives
   claim.assume = nullptr;

@@ -79,6 +79,27 @@ TEST_CASE("claims that do not hold have an example, the smallest first") {
   CHECK(cache.problem.qLen != cache.problem.kvLen);
 }
 
+TEST_CASE("examples name the lines of the mod that decide") {
+  const Mod sinks = maskOf("doc: i32[KV_LEN]\ndef mask_mod(b, h, q_idx, kv_idx):\n    causal = q_idx >= kv_idx\n"
+                           "    same = doc[q_idx] == doc[kv_idx]\n    sink = kv_idx < 4\n"
+                           "    return causal & (same | sink)\n");
+  const auto numbers = [](const Proof& proof) {
+    std::vector<int64_t> all;
+    for (const TextLine& line : proof.deciding) all.push_back(line.number);
+    return all;
+  };
+  const Proof leak = proofOf(sinks, "doc[q_idx] != doc[kv_idx]", {}, Claim::Kind::Never);
+  CHECK(numbers(leak) == std::vector<int64_t>{3, 5});
+  REQUIRE(leak.deciding.size() == 2);
+  CHECK(leak.deciding[1].text == "sink = kv_idx < 4");
+  const Proof unlike = take(prove(sinks, {Claim::Kind::SameMask, maskOf("q_idx - kv_idx < 2")}));
+  REQUIRE(unlike.answer == Answer::Refuted);
+  CHECK(numbers(unlike) == (unlike.qIdx < unlike.kvIdx ? std::vector<int64_t>{3} : std::vector<int64_t>{3, 4}));
+  const Proof dead = rowsOf(
+      maskOf("def mask_mod(b, h, q_idx, kv_idx):\n    late = q_idx >= 2\n    return late & (q_idx >= kv_idx)\n"));
+  CHECK(numbers(dead) == std::vector<int64_t>{2});
+}
+
 TEST_CASE("rows without a live score are found") {
   const Proof dead = rowsOf(maskOf("(q_idx >= kv_idx) & (q_idx - kv_idx < w)", {"w: int"}));
   CHECK(dead.answer == Answer::Refuted);

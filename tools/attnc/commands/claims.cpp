@@ -53,6 +53,7 @@ std::string textOf(const Asked& asked) {
   std::vector<std::string> captures;
   for (const ExampleCapture& capture : proof.captures) captures.push_back(captureText(capture));
   if (!captures.empty()) add(fmt::format("{}", fmt::join(captures, ", ")));
+  for (const TextLine& line : proof.deciding) add(fmt::format("line {}: {}", line.number, line.text));
   for (size_t begin = 0; begin < proof.picture.size();) {
     const size_t end = proof.picture.find('\n', begin);
     add(proof.picture.substr(begin, end - begin));

@@ -27,7 +27,8 @@ MaskMod = str | Mod | typing.Callable[..., typing.Any]
 class Example:
     """A launch that refutes a claim, and the score in question. `extents` are {"B": 1, ...}; `kv_idx` is None if the
     claim is about a row. `captures` maps names to numbers, and those of tensors to {index: number}. `picture` has a line
-    for each query: "#" lives, "." does not, "X" or "o" is the score in question, live or not."""
+    for each query: "#" lives, "." does not, "X" or "o" is the score in question, live or not. `deciding` maps numbers of
+    lines to those lines of the mod's text that make the score live or masked; it is empty for a traced function."""
 
     extents: dict[str, int]
     b: int
@@ -36,6 +37,7 @@ class Example:
     kv_idx: int | None
     captures: dict[str, typing.Any]
     picture: str
+    deciding: dict[int, str]
 
     def __str__(self) -> str:
         names = ("b", "h", "q_idx", "kv_idx")
@@ -45,7 +47,8 @@ class Example:
             elements = value.items() if isinstance(value, dict) else [((), value)]
             values += [f"{name}{list(index) if index else ''} = {number}" for index, number in elements]
         lines = [f"{', '.join(f'{name} {extent}' for name, extent in self.extents.items())}: {', '.join(at)}"]
-        return "\n".join([*lines, *([", ".join(values)] if values else []), *self.picture.splitlines()])
+        deciding = [f"line {number}: {text}" for number, text in self.deciding.items()]
+        return "\n".join([*lines, *([", ".join(values)] if values else []), *deciding, *self.picture.splitlines()])
 
 
 @dataclasses.dataclass(frozen=True)
@@ -153,7 +156,8 @@ def _proof(claim, found):
             else:
                 captures[one["name"]] = value
         kv_idx = None if claim == "every row lives" else example["kv_idx"]
-        example = Example(**{**example, "captures": captures, "kv_idx": kv_idx})
+        deciding = {line["line"]: line["text"] for line in example["deciding"]}
+        example = Example(**{**example, "captures": captures, "kv_idx": kv_idx, "deciding": deciding})
     return Proof(claim, **found, example=example)
 
 
