@@ -12,7 +12,7 @@ namespace attnc {
 /// A tile that was tried.
 struct TunedTile {
   std::string tile;      ///< The tile, spelled as in KernelOptions::tile.
-  double ms = 0;         ///< Milliseconds of a launch: the median of the steadier half of the rounds. 0: not launched.
+  double ms = 0;         ///< Milliseconds of a launch under load: a steady one of three bursts. 0: not launched.
   bool isWinner = false; ///< Whether it is the choice.
   /// Why the tile was rejected: it does not compile, or its results differ from those of the model's tile. Empty if it
   /// was not rejected.

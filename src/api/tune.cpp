@@ -65,7 +65,7 @@ Expected<Trial> readyTrial(const PassToTune& pass, Prepared prepared, size_t til
     ATTNC_TRY(prepared.launch(pass.operands, pass.outputs, shared->data(), pass.stream));
   ATTNC_TRY(pass.launch(prepared, shared->data()));
   ATTNC_TRY(jit::synchronize(pass.stream));
-  return Trial{std::move(prepared), std::move(shared), tile, 1, {}};
+  return Trial{std::move(prepared), std::move(shared), tile, {}};
 }
 
 /// Returns the fastest trial whose results equal those of the first, the model's. Faster ones get the reason for their

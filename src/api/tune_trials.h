@@ -1,4 +1,4 @@
-// Trials of tuning: launches of one pass with different tiles, timed in turns.
+// Trials of tuning: launches of one pass with different tiles, timed in turns under load.
 #pragma once
 
 #include "api/compiler_impl.h"
@@ -26,11 +26,11 @@ struct Trial {
   Prepared prepared;
   std::shared_ptr<const jit::DeviceMemory> workspace; ///< trials of a backward pass share one
   size_t tile;                                        ///< index among all tiles
-  int launches = 1;                                   ///< per sample
-  std::vector<float> samples;                         ///< milliseconds per launch
+  std::vector<float> samples;                         ///< milliseconds per launch, of a burst each
 };
 
-/// Fills in the samples of all trials. Errors: those of launches and of the driver.
+/// Fills in the samples of all trials: bursts under load, in turns, so long that clocks settle. A trial takes 1.5 s.
+/// Errors: those of launches and of the driver.
 Status takeSamples(const PassToTune& pass, std::vector<Trial>& trials);
 
 } // namespace attnc

@@ -48,25 +48,36 @@ Expected<bool> isCaptured(CUstream_st* stream) {
 Expected<Stopwatch> Stopwatch::create() {
   ATTNC_TRY_AS(driver, Driver::get());
   Stopwatch watch;
-  for (CUevent* event : {&watch.begin, &watch.end})
-    ATTNC_TRY((*driver)->check((*driver)->cuEventCreate(event, CU_EVENT_DEFAULT), "cuEventCreate"));
+  for (CUevent& event : watch.events)
+    ATTNC_TRY((*driver)->check((*driver)->cuEventCreate(&event, CU_EVENT_DEFAULT), "cuEventCreate"));
   return watch;
 }
 
 Stopwatch::~Stopwatch() {
-  for (CUevent event : {begin, end})
+  for (CUevent event : events)
     if (event) (**Driver::get()).cuEventDestroy(event);
 }
 
-Expected<float> Stopwatch::ms(CUstream_st* stream, const std::function<Status()>& enqueue) {
+Expected<float> Stopwatch::ms(CUstream_st* stream, int launches, const std::function<Status()>& enqueue) {
+  constexpr int kStride = 32; // launches between two marks
   const Driver& cuda = **Driver::get();
-  ATTNC_TRY(cuda.check(cuda.cuEventRecord(begin, stream), "cuEventRecord"));
-  ATTNC_TRY(enqueue());
-  ATTNC_TRY(cuda.check(cuda.cuEventRecord(end, stream), "cuEventRecord"));
-  ATTNC_TRY(cuda.check(cuda.cuEventSynchronize(end), "cuEventSynchronize"));
+  const auto [begin, end, first, second, third] = events;
+  const CUevent marks[] = {first, second, third};
+  const auto record = [&](CUevent event) { return cuda.check(cuda.cuEventRecord(event, stream), "cuEventRecord"); };
+  const auto wait = [&](CUevent event) { return cuda.check(cuda.cuEventSynchronize(event), "cuEventSynchronize"); };
+  ATTNC_TRY(record(begin));
+  for (int i = 0; i < launches; ++i) {
+    ATTNC_TRY(enqueue());
+    if (i % kStride) continue;
+    const int mark = i / kStride;
+    if (mark >= 3) ATTNC_TRY(wait(marks[mark % 3]));
+    ATTNC_TRY(record(marks[mark % 3]));
+  }
+  ATTNC_TRY(record(end));
+  ATTNC_TRY(wait(end));
   float ms = 0;
   ATTNC_TRY(cuda.check(cuda.eventElapsedTime(&ms, begin, end), "cuEventElapsedTime"));
-  return ms;
+  return ms / float(launches);
 }
 
 } // namespace attnc::jit

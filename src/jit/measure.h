@@ -4,8 +4,10 @@
 
 #include "attnc/error.h"
 
+#include <array>
 #include <cstddef>
 #include <functional>
+#include <utility>
 
 struct CUevent_st;
 struct CUstream_st;
@@ -41,17 +43,16 @@ Expected<bool> isCaptured(CUstream_st* stream);
 class Stopwatch {
 public:
   static Expected<Stopwatch> create();
-  Stopwatch(Stopwatch&& other) noexcept : begin(other.begin), end(other.end) { other.begin = other.end = nullptr; }
+  Stopwatch(Stopwatch&& other) noexcept : events(std::exchange(other.events, {})) {}
   ~Stopwatch();
 
-  /// Returns the milliseconds that `enqueue`'s work takes on the stream; waits for it. Errors: those of `enqueue` and
-  /// of the driver.
-  Expected<float> ms(CUstream_st* stream, const std::function<Status()>& enqueue);
+  /// Returns the milliseconds of a launch, of `launches` in a row on the stream; waits for them. `enqueue` enqueues
+  /// one. Few wait in the queue at a time: a full one lets the GPU idle. Errors: those of `enqueue` and of the driver.
+  Expected<float> ms(CUstream_st* stream, int launches, const std::function<Status()>& enqueue);
 
 private:
   Stopwatch() = default;
-  CUevent_st* begin = nullptr;
-  CUevent_st* end = nullptr;
+  std::array<CUevent_st*, 5> events = {}; ///< begin, end, and marks within the queue
 };
 
 } // namespace attnc::jit

@@ -9,6 +9,7 @@ namespace attnc::device {
   X(cuDriverGetVersion)                                                                                                \
   X(cuDeviceGet)                                                                                                       \
   X(cuDeviceGetCount)                                                                                                  \
+  X(cuDeviceGetUuid)                                                                                                   \
   X(cuDevicePrimaryCtxRetain)                                                                                          \
   X(cuDevicePrimaryCtxRelease)                                                                                         \
   X(cuCtxSetCurrent)                                                                                                   \

@@ -1,8 +1,10 @@
 // Stands for libcuda.so.1 where there is no GPU: one device of compute capability 8.0, whose context is current in the
 // thread that loads this library, as cudaSetDevice() makes it in its caller's thread. Tensor maps are encoded as
-// launchers' are. Memory has addresses and no contents, kernels do nothing, and each takes a millisecond.
+// launchers' are. Memory has addresses and no contents, kernels do nothing, and each takes a millisecond of events. To
+// wait for one takes a little real time, in which other threads may look at counters.
 #include "encode.h"
 
+#include <chrono>
 #include <cstddef>
 #include <cstring>
 #include <thread>
@@ -11,6 +13,7 @@ namespace {
 
 const std::thread::id kCaller = std::this_thread::get_id();
 char something; // what handles point to
+double now = 0; // in milliseconds
 
 } // namespace
 
@@ -49,8 +52,59 @@ int cuMemcpyDtoH_v2(void* to, unsigned long long, size_t bytes) {
   return 0;
 }
 
-int cuEventElapsedTime(float* ms, void*, void*) {
-  *ms = 1;
+int cuStreamIsCapturing(void* stream, int* status) {
+  *status = stream == reinterpret_cast<void*>(1);
+  return 0;
+}
+
+int cuLaunchKernelEx() {
+  ++now;
+  return 0;
+}
+
+int cuEventCreate(void** event, unsigned) {
+  *event = new double(0);
+  return 0;
+}
+
+int cuEventDestroy_v2(void* event) {
+  delete static_cast<double*>(event);
+  return 0;
+}
+
+int cuEventRecord(void* event, void*) {
+  *static_cast<double*>(event) = now;
+  return 0;
+}
+
+int cuEventSynchronize(void*) {
+  std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  return 0;
+}
+
+int cuDeviceGetCount(int* count) {
+  *count = 1;
+  return 0;
+}
+
+int cuDeviceGetName(char* name, int, int) {
+  std::strcpy(name, "a fake");
+  return 0;
+}
+
+int cuDeviceGetUuid_v2(void* uuid, int) {
+  std::memcpy(uuid, "0123456789abcdef", 16);
+  return 0;
+}
+
+int cuDevicePrimaryCtxRetain(void** context, int) {
+  *context = &something;
+  return 0;
+}
+
+int cuEventElapsedTime(float* ms, void* begin, void* end) {
+  const double passed = *static_cast<double*>(end) - *static_cast<double*>(begin);
+  *ms = passed > 0 ? float(passed) : 1;
   return 0;
 }
 
@@ -64,7 +118,6 @@ int cuFuncGetAttribute(int* value, int, void*) {
 NOTHING(cuInit)
 NOTHING(cuGetErrorName)
 NOTHING(cuGetErrorString)
-NOTHING(cuDeviceGetName)
 NOTHING(cuDeviceTotalMem_v2)
 NOTHING(cuCtxGetDevice)
 NOTHING(cuLibraryLoadData)
@@ -74,16 +127,26 @@ NOTHING(cuLibraryGetGlobal)
 NOTHING(cuKernelGetFunction)
 NOTHING(cuFuncSetAttribute)
 NOTHING(cuFuncLoad)
-NOTHING(cuLaunchKernelEx)
 NOTHING(cuMemsetD8Async)
 NOTHING(cuMemFree_v2)
 NOTHING(cuMemcpyHtoDAsync_v2)
 NOTHING(cuMemcpy2DAsync_v2)
-NOTHING(cuStreamIsCapturing)
 NOTHING(cuStreamSynchronize)
 NOTHING(cuStreamWaitEvent)
-NOTHING(cuEventCreate)
-NOTHING(cuEventDestroy_v2)
-NOTHING(cuEventRecord)
-NOTHING(cuEventSynchronize)
+NOTHING(cuDriverGetVersion)
+NOTHING(cuDeviceGet)
+NOTHING(cuDevicePrimaryCtxRelease_v2)
+NOTHING(cuCtxSetCurrent)
+NOTHING(cuCtxSynchronize)
+NOTHING(cuMemcpyHtoD_v2)
+NOTHING(cuMemcpyDtoDAsync_v2)
+NOTHING(cuMemsetD8_v2)
+NOTHING(cuStreamCreate)
+NOTHING(cuStreamDestroy_v2)
+NOTHING(cuStreamBeginCapture_v2)
+NOTHING(cuStreamEndCapture)
+NOTHING(cuGraphInstantiateWithFlags)
+NOTHING(cuGraphDestroy)
+NOTHING(cuGraphExecDestroy)
+NOTHING(cuGraphLaunch)
 }

@@ -99,6 +99,9 @@ std::string rowText(const Row& row) {
                       of.plan.passedOver().empty() ? "" : " (" + of.plan.passedOver() + ")", of.plan.tile(),
                       of.plan.tileFrom() == TileFrom::Tuned ? " (tuned)" : "", of.registers, of.spillBytes,
                       of.flopsPerByte());
+  if (of.load)
+    text += fmt::format("            under load {:.4f} ms, {:.4g} J/call, {:.0f} MHz\n", of.load->ms, of.load->joules,
+                        of.load->mhz);
   if (of.blockMaskMs) text += fmt::format("            building the block mask: {:.4f} ms\n", *of.blockMaskMs);
   return text;
 }
@@ -126,6 +129,7 @@ JsonReport rowJson(const Row& row) {
                   {"registers", of.registers},
                   {"spillBytes", of.spillBytes}};
   if (!of.plan.passedOver().empty()) json["passedOver"] = of.plan.passedOver();
+  if (of.load) json["load"] = {{"ms", of.load->ms}, {"joules", of.load->joules}, {"mhz", of.load->mhz}};
   if (of.blockMaskMs) json["blockMaskMs"] = *of.blockMaskMs;
   return json;
 }
@@ -137,15 +141,15 @@ Expected<Limits> limitsOf(const device::Context& context, device::Timer& timer, 
 }
 
 /// Measures the requested kernels on one problem.
-Status measureAll(const Compiler& compiler, device::Timer& timer, const device::Stream& stream, const Mod& mod,
-                  const Mod& pinnedMod, const BenchOptions& options, const ProblemOptions& problem,
-                  const Limits& limits, std::vector<Row>& rows) {
+Status measureAll(const Compiler& compiler, device::Timer& timer, const std::optional<device::Nvml>& nvml,
+                  const device::Stream& stream, const Mod& mod, const Mod& pinnedMod, const BenchOptions& options,
+                  const ProblemOptions& problem, const Limits& limits, std::vector<Row>& rows) {
   ProblemOptions drawn = problem;
   drawn.backward = options.wants("backward");
   ATTNC_TRY_AS(operands, findOperands(mod, drawn));
   for (const std::string& kind : options.kinds) {
     ATTNC_TRY_AS(measured,
-                 measure(compiler, timer, stream, pinnedMod, *operands, MeasuredProblems::ofKind(problem, kind)));
+                 measure(compiler, timer, nvml, stream, pinnedMod, *operands, MeasuredProblems::ofKind(problem, kind)));
     const ProblemShape& p = measured->work.problem;
     Row row{*std::move(measured), fmt::format("{},{},{},{},{}", p.batch, p.qHeads, p.kvHeads, p.qLen, p.kvLen)};
     const KernelOptions& kernel = row.measured.plan.options();
@@ -174,11 +178,13 @@ Expected<std::string> benchText(const BenchOptions& options) {
   ATTNC_TRY_AS(stream, device::Stream::create());
   ATTNC_TRY_AS(timer, device::Timer::create());
   ATTNC_TRY_AS(limits, limitsOf(*context, *timer, *stream));
+  ATTNC_TRY_AS(uuid, device::uuid());
+  const std::optional<device::Nvml> nvml = device::Nvml::open(*uuid);
   const Compiler compiler(options.run.kernel.toCompilerOptions());
   std::vector<Row> rows;
   auto progress = std::make_unique<Progress>("measuring");
   for (const ProblemOptions& problem : problems)
-    ATTNC_TRY(measureAll(compiler, *timer, *stream, *mod, *pinnedMod, options, problem, *limits, rows));
+    ATTNC_TRY(measureAll(compiler, *timer, nvml, *stream, *mod, *pinnedMod, options, problem, *limits, rows));
 
   progress.reset();
   const std::string title = fmt::format("{} on {}", mod->name(), limits->info.name);
@@ -242,6 +248,8 @@ void addBench(CLI::App& app, int& exitCode) {
   addOptions(*command, *options);
   command->footer(
       "Times are medians by device events, with the L2 cache overwritten before each run. Needs a GPU.\n"
+      "Where NVML is, a second line tells of launches in a row for a second, under load: their time, energy and SM\n"
+      "clock. A GPU under load is bound by its limit of power, so clocks are lower.\n"
       "TFLOP/s count the products of query-key pairs that the mask lets live, two forward and five backward.\n"
       "GB/s count the least that must be read and written: each tensor once, and of K and V, for a decode kernel, the\n"
       "columns that some query sees.\n"

@@ -23,8 +23,9 @@ Status checkAlike(const HostOperands& operands) {
 
 } // namespace
 
-Expected<Measured> measure(const Compiler& compiler, device::Timer& timer, const device::Stream& stream, const Mod& mod,
-                           const HostOperands& operands, const ProblemOptions& options) {
+Expected<Measured> measure(const Compiler& compiler, device::Timer& timer, const std::optional<device::Nvml>& nvml,
+                           const device::Stream& stream, const Mod& mod, const HostOperands& operands,
+                           const ProblemOptions& options) {
   ATTNC_TRY(checkAlike(operands));
   DeviceOperands on(operands, options);
   ATTNC_TRY(on.place());
@@ -35,15 +36,21 @@ Expected<Measured> measure(const Compiler& compiler, device::Timer& timer, const
   ATTNC_TRY_AS(workspace, on.memory.allocate(prepared->workspaceBytes()));
   const auto initialise = [&] { return prepared->initialise(on.inputs, *workspace, stream.get()); };
   const auto forward = [&] { return prepared->launch(on.inputs, on.outputs, *workspace, stream.get()); };
-  const auto backward = [&] { return prepared->launchBackward(on.inputs, on.gradients, *workspace, stream.get()); };
+  const auto pass = [&] {
+    return options.backward ? prepared->launchBackward(on.inputs, on.gradients, *workspace, stream.get()) : forward();
+  };
   ATTNC_TRY(initialise());
   ATTNC_TRY(forward());
   ATTNC_TRY(stream.synchronize());
 
   const Preparation& preparation = prepared->preparation();
   Measured measured{.plan = preparation.last()};
-  ATTNC_TRY_AS(ms, options.backward ? timer.medianMs(stream, backward) : timer.medianMs(stream, forward));
+  ATTNC_TRY_AS(ms, timer.medianMs(stream, pass));
   measured.ms = *ms;
+  if (nvml) {
+    ATTNC_TRY_AS(load, device::underLoad(*nvml, stream.get(), *ms, pass));
+    measured.load = *load;
+  }
   if (prepared->blockMaskKernel() && preparation.kernel.kvLoop() != KvLoop::Listed) { // else each launch builds it
     ATTNC_TRY_AS(building, timer.medianMs(stream, initialise));
     measured.blockMaskMs = *building;

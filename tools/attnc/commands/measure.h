@@ -6,6 +6,7 @@
 #include "problem/problem_options.h"
 
 #include "tools/device/device.h"
+#include "tools/device/load.h"
 #include "tools/device/timer.h"
 
 #include <optional>
@@ -17,6 +18,7 @@ struct Measured {
   Plan plan;
   double ms = 0;
   std::optional<double> blockMaskMs; ///< time to build the block mask that the launches walk
+  std::optional<device::Load> load;  ///< of a launch under load, where NVML is
   Work work;
   int registers = 0; ///< maximum over the launches
   int spillBytes = 0;
@@ -28,7 +30,8 @@ struct Measured {
 
 /// Times the kernel that `options` describe; with a backward pass, only that pass. `operands` were found with the same
 /// options. `mod` has its pins folded in. Errors: of the compiler and the driver, and sequences of different lengths.
-Expected<Measured> measure(const Compiler& compiler, device::Timer& timer, const device::Stream& stream, const Mod& mod,
-                           const HostOperands& operands, const ProblemOptions& options);
+Expected<Measured> measure(const Compiler& compiler, device::Timer& timer, const std::optional<device::Nvml>& nvml,
+                           const device::Stream& stream, const Mod& mod, const HostOperands& operands,
+                           const ProblemOptions& options);
 
 } // namespace attnc::cli

@@ -117,10 +117,12 @@ Expected<std::string> tuneText(const TuneCommand& command) {
   ATTNC_TRY_AS(stream, device::Stream::create());
   const Compiler compiler(command.run.kernel.toCompilerOptions());
   std::string text =
-      fmt::format("mod         {}\ndevice      {} ({})\n", mod->name(), context->info().name, context->info().arch);
+      fmt::format("mod         {}\ndevice      {} ({})\nmeasured    under load: tiles take turns in bursts of 0.5 s\n",
+                  mod->name(), context->info().name, context->info().arch);
   JsonReport json{{"ok", true},
                   {"mod", mod->name()},
                   {"device", {{"name", context->info().name}, {"arch", context->info().arch}}},
+                  {"underLoad", true},
                   {"kernels", JsonReport::array()}};
   auto progress = std::make_unique<Progress>("tuning");
   for (const ProblemOptions& problem : problems) {
@@ -166,6 +168,7 @@ void addTune(CLI::App& app, int& exitCode) {
       "they\n"
       "also share the KV heads of all batches, for grids the extents.\n"
       "A choice is advice: ATTNC_TUNED=0 does without, and a choice of another version of attnc is not looked at.\n"
+      "Tiles are measured under load: three bursts of 0.5 s each, in turns, so that clocks settle.\n"
       "The tile of the catalogue's model stays unless another one is faster by more than 2 % and gives the same\n"
       "results: of a backward kernel the gradients of q, k and v.\n"
       "`attnc explain` says which tile a kernel has, and who chose it. Needs a GPU.\n\n"
