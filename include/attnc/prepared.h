@@ -58,6 +58,11 @@ struct PrepareOptions {
   /// indices of gathers. It copies these to the host, waits for the stream, and returns the error that computeOnCpu()
   /// gives. It cannot be captured into a CUDA graph. ATTNC_CHECK=1 asks for it as well. For finding mistakes.
   bool check = false;
+  /// For training: whether the first launchBackward() compiles and loads the backward kernel, instead of prepare(). The
+  /// first forward pass then waits only for its own. Meanwhile another thread may give Preparation::backward to
+  /// Compiler::compile(). That first launch must not be captured into a CUDA graph, and the Compiler must live until
+  /// then. Kernels of tuned tiles are not left for later.
+  bool backwardLater = false;
 };
 
 /// The settled choices for given operands.
@@ -140,7 +145,8 @@ public:
 
   /// Returns the forward or decode kernel.
   const ForwardKernel& kernel() const;
-  /// Returns the backward kernel, owned by this object; null if not prepared for training.
+  /// Returns the backward kernel, owned by this object; null if not prepared for training, or not loaded yet
+  /// (PrepareOptions::backwardLater).
   const BackwardKernel* backwardKernel() const;
   /// Returns the kernel that builds the block mask in the workspace, owned by this object; null if none is built.
   const BlockMaskKernel* blockMaskKernel() const;

@@ -161,7 +161,14 @@ Expected<CompiledStages> Compiler::Impl::build(const Plan& plan) {
   return compiled;
 }
 
-Expected<std::shared_ptr<const Kernel::Impl>> Compiler::Impl::load(const Plan& plan) {
+std::future<Expected<CompiledStages>> Compiler::Impl::building(const Plan& plan) {
+  std::lock_guard lock(mutex);
+  const auto launch = built.count(codeKey(plan)) ? std::launch::deferred : std::launch::async;
+  return std::async(launch, [this, plan] { return build(plan); });
+}
+
+Expected<std::shared_ptr<const Kernel::Impl>> Compiler::Impl::load(const Plan& plan,
+                                                                   std::future<Expected<CompiledStages>> building) {
   ATTNC_TRY_AS(context, jit::currentContext());
   const std::pair key{*context, codeKey(plan)};
   {
@@ -169,7 +176,7 @@ Expected<std::shared_ptr<const Kernel::Impl>> Compiler::Impl::load(const Plan& p
     if (auto found = loaded.find(key); found != loaded.end()) return found->second;
   }
   const PlanAccess::Impl& of = PlanAccess::of(plan);
-  ATTNC_TRY_AS(compiled, build(plan));
+  ATTNC_TRY_AS(compiled, building.valid() ? building.get() : build(plan));
   ATTNC_TRY_AS(mods, onOwnStack([&] { return of.stageMods(); }));
   Kernel::Impl held{plan, *std::move(mods), *std::move(compiled), {}, {}};
   for (size_t i = 0; i < of.plan.stages.size(); ++i) {
@@ -222,8 +229,9 @@ Expected<BackwardKernel> Compiler::loadBackward(const Plan& plan) const {
   return BackwardKernel(*std::move(loaded));
 }
 
-Expected<BlockMaskKernel> CompilerAccess::loadBlockMask(const Compiler& compiler, const Plan& plan) {
-  ATTNC_TRY_AS(loaded, compiler.impl->load(plan));
+Expected<BlockMaskKernel> CompilerAccess::loadBlockMask(const Compiler& compiler, const Plan& plan,
+                                                        std::future<Expected<CompiledStages>> compiled) {
+  ATTNC_TRY_AS(loaded, compiler.impl->load(plan, std::move(compiled)));
   return BlockMaskKernel(*std::move(loaded));
 }
 

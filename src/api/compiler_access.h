@@ -4,11 +4,14 @@
 #include "attnc/compiler.h"
 #include "jit/kernel_cache.h"
 
+#include <future>
+
 namespace attnc {
 
 struct CompilerAccess {
-  /// Otherwise as Compiler::loadForward(). `plan`: of blockMaskOptions().
-  static Expected<BlockMaskKernel> loadBlockMask(const Compiler& compiler, const Plan& plan);
+  /// Otherwise as Compiler::loadForward(). `plan`: of blockMaskOptions(). `compiled`: see Compiler::Impl::load().
+  static Expected<BlockMaskKernel> loadBlockMask(const Compiler& compiler, const Plan& plan,
+                                                 std::future<Expected<CompiledStages>> compiled = {});
   /// Returns what a kernel launches.
   static const Kernel::Impl& implOf(const Kernel& kernel) { return *kernel.impl; }
   /// Compiles a program without a mod, or takes it from memory or disk.

@@ -11,6 +11,7 @@
 #include "jit/kernel_cache.h"
 #include "jit/packs.h"
 
+#include <future>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -66,8 +67,12 @@ struct Compiler::Impl {
   /// Returns a plan's machine code: from memory, or written and compiled.
   Expected<CompiledStages> build(const Plan& plan);
 
-  /// Loads a plan into the current context, after build().
-  Expected<std::shared_ptr<const Kernel::Impl>> load(const Plan& plan);
+  /// Returns what build() will return. Another thread calls it, unless this process has built the plan.
+  std::future<Expected<CompiledStages>> building(const Plan& plan);
+
+  /// Loads a plan into the current context, after build(). `compiled`: of building() the plan.
+  Expected<std::shared_ptr<const Kernel::Impl>> load(const Plan& plan,
+                                                     std::future<Expected<CompiledStages>> compiled = {});
 
   /// Whose tuned tiles settle() looks up.
   enum class Lookup {
@@ -80,8 +85,9 @@ struct Compiler::Impl {
   Expected<Preparation> settle(const Mod& mod, const Operands& operands, const Outputs& outputs,
                                const PrepareOptions& options, Lookup lookup, const Training* training = nullptr);
 
-  /// The second half of `compiler`.prepare() and prepareTraining(). `checks`: PrepareOptions::check.
-  static Expected<Prepared> prepared(const Compiler& compiler, Preparation preparation, bool checks = false);
+  /// The second half of `compiler`.prepare() and prepareTraining(). `checks`, `backwardLater`: of PrepareOptions.
+  static Expected<Prepared> prepared(const Compiler& compiler, Preparation preparation, bool checks = false,
+                                     bool backwardLater = false);
 
   /// Both halves of preparing. If the kernel of a tuned tile cannot be built or loaded, takes that of the model's tile.
   static Expected<Prepared> prepare(const Compiler& compiler, const Mod& mod, const Operands& operands,

@@ -5,10 +5,14 @@
 #include "api/compiler_access.h"
 #include "api/compiler_impl.h"
 #include "families/catalog.h"
+#include "jit/measure.h"
 #include "support/try.h"
 
 #include <fmt/format.h>
 
+#include <functional>
+#include <future>
+#include <mutex>
 #include <utility>
 
 namespace attnc {
@@ -38,15 +42,20 @@ std::vector<Plan> Preparation::kernels() const {
 struct Prepared::Impl {
   Preparation preparation;
   ForwardKernel kernel;
-  std::optional<BlockMaskKernel> blockMaskKernel; ///< set if a mask is built in the workspace
-  std::optional<BackwardKernel> backwardKernel;   ///< set if prepared for training
-  bool checks;                                    ///< PrepareOptions::check
+  std::optional<BlockMaskKernel> blockMaskKernel;         ///< set if a mask is built in the workspace
+  bool checks;                                            ///< PrepareOptions::check
+  std::function<Expected<BackwardKernel>()> loadBackward; ///< for PrepareOptions::backwardLater
+  mutable std::optional<BackwardKernel> backwardKernel;
+  mutable std::mutex mutex = {}; ///< guards `backwardKernel`
 
   const Kernel::Impl& loaded() const { return CompilerAccess::implOf(kernel); }
 
   void* backwardMemory(void* memory) const {
     return memory ? static_cast<char*>(memory) + backwardOffset(preparation.impl->workspace) : nullptr;
   }
+
+  /// Returns the backward kernel. The first call compiles and loads it if prepare() did not.
+  Expected<const BackwardKernel*> backward(Stream stream) const;
 
   /// Whether each launch builds the mask.
   bool listsAnew() const { return blockMaskKernel && preparation.kernel.kvLoop() == KvLoop::Listed; }
@@ -134,13 +143,26 @@ Status Prepared::launch(const Operands& operands, const Outputs& outputs, void* 
 }
 
 const BackwardKernel* Prepared::backwardKernel() const {
+  std::lock_guard lock(impl->mutex);
   return impl->backwardKernel ? &*impl->backwardKernel : nullptr;
+}
+
+Expected<const BackwardKernel*> Prepared::Impl::backward(Stream stream) const {
+  std::lock_guard lock(mutex);
+  if (backwardKernel) return &*backwardKernel;
+  if (!preparation.backward)
+    return Error::environment("only the forward pass is prepared", "Compiler::prepareTraining prepares both");
+  ATTNC_TRY_AS(captured, jit::isCaptured(stream));
+  if (*captured)
+    return Error::environment("the backward kernels are not loaded yet, which a CUDA graph cannot do",
+                              "launch the backward pass once before it is captured");
+  ATTNC_TRY_AS(loaded, loadBackward());
+  backwardKernel = *std::move(loaded);
+  return &*backwardKernel;
 }
 
 Status Prepared::launchBackward(const BackwardOperands& operands, const BackwardOutputs& outputs, void* workspace,
                                 Stream stream) const {
-  if (!impl->backwardKernel)
-    return Error::environment("only the forward pass is prepared", "Compiler::prepareTraining prepares both");
   return PreparedAccess::launchBackward(*this, operands, outputs, workspace, impl->backwardMemory(workspace), stream);
 }
 
@@ -155,35 +177,51 @@ size_t PreparedAccess::scratchBytes(const Prepared& prepared) {
 Status PreparedAccess::launchBackward(const Prepared& prepared, const BackwardOperands& operands,
                                       const BackwardOutputs& outputs, void* kept, void* scratch, Stream stream) {
   const auto& impl = prepared.impl;
+  ATTNC_TRY_AS(found, impl->backward(stream));
+  const BackwardKernel& kernel = **found;
   ATTNC_TRY(impl->checkLaunch(operands, kept, KernelKind::Backward, stream));
-  if (!impl->backwardKernel->options().gradients.empty()) {
-    ATTNC_TRY_AS(bytes, impl->backwardKernel->workspaceBytes(operands, outputs));
+  if (!kernel.options().gradients.empty()) {
+    ATTNC_TRY_AS(bytes, kernel.workspaceBytes(operands, outputs));
     if (*bytes > impl->preparation.impl->backwardWorkspace->bytes())
       return Error::environment("gradients of captures take more workspace than those that were prepared for",
                                 "prepare for tensors of this layout and dtype");
   }
-  if (!impl->preparation.blockMask) return impl->backwardKernel->launch(operands, outputs, scratch, stream);
+  if (!impl->preparation.blockMask) return kernel.launch(operands, outputs, scratch, stream);
   const BlockMaskView lists = prepared.blockMaskIn(kept);
   BackwardOperands all = operands;
   all.blockMask = &lists;
-  return impl->backwardKernel->launch(all, outputs, scratch, stream);
+  return kernel.launch(all, outputs, scratch, stream);
 }
 
-Expected<Prepared> Compiler::Impl::prepared(const Compiler& compiler, Preparation preparation, bool checks) {
+Expected<Prepared> Compiler::Impl::prepared(const Compiler& compiler, Preparation preparation, bool checks,
+                                            bool backwardLater) {
   Impl& impl = *compiler.impl;
+  // All kernels compile at once.
+  std::future<Expected<CompiledStages>> mask, gradients;
+  if (preparation.blockMaskKernel) mask = impl.building(*preparation.blockMaskKernel);
+  if (preparation.backward && !backwardLater) gradients = impl.building(*preparation.backward);
   ATTNC_TRY_AS(kernel, impl.load(preparation.kernel));
   std::optional<BlockMaskKernel> builder;
   if (preparation.blockMaskKernel) {
-    ATTNC_TRY_AS(loaded, CompilerAccess::loadBlockMask(compiler, *preparation.blockMaskKernel));
+    ATTNC_TRY_AS(loaded, CompilerAccess::loadBlockMask(compiler, *preparation.blockMaskKernel, std::move(mask)));
     builder = *std::move(loaded);
   }
   std::optional<BackwardKernel> backward;
-  if (preparation.backward) {
-    ATTNC_TRY_AS(loaded, impl.load(*preparation.backward));
+  std::function<Expected<BackwardKernel>()> loadBackward;
+  if (gradients.valid()) {
+    ATTNC_TRY_AS(loaded, impl.load(*preparation.backward, std::move(gradients)));
     backward = BackwardKernel(*std::move(loaded));
+  } else if (preparation.backward) {
+    loadBackward = [plan = *preparation.backward, of = std::weak_ptr(compiler.impl)]() -> Expected<BackwardKernel> {
+      const auto impl = of.lock();
+      if (!impl) return Error::environment("the compiler was destroyed before the backward kernels were loaded");
+      ATTNC_TRY_AS(loaded, impl->load(plan));
+      return BackwardKernel(*std::move(loaded));
+    };
   }
-  return Prepared(std::make_shared<const Prepared::Impl>(Prepared::Impl{
-      std::move(preparation), ForwardKernel(*std::move(kernel)), std::move(builder), std::move(backward), checks}));
+  return Prepared(std::shared_ptr<const Prepared::Impl>(
+      new Prepared::Impl{std::move(preparation), ForwardKernel(*std::move(kernel)), std::move(builder), checks,
+                         std::move(loadBackward), std::move(backward)}));
 }
 
 Expected<Prepared> Compiler::Impl::prepare(const Compiler& compiler, const Mod& mod, const Operands& operands,
@@ -192,12 +230,14 @@ Expected<Prepared> Compiler::Impl::prepare(const Compiler& compiler, const Mod& 
   Impl& impl = *compiler.impl;
   ATTNC_TRY_AS(settled, impl.settle(mod, operands, outputs, options, Lookup::Device, training));
   const std::string tunedBy = tunedByOf(*settled);
-  Expected<Prepared> result = prepared(compiler, *std::move(settled), options.check);
+  // A tuned tile whose kernel cannot be built has another one in its place, so that is found out here.
+  const bool later = options.backwardLater && tunedBy.empty();
+  Expected<Prepared> result = prepared(compiler, *std::move(settled), options.check, later);
   if (result || tunedBy.empty()) return result;
   impl.log.line(fmt::format("tuned choice {} ignored: {}", tunedBy, result.error().message));
   settled = impl.settle(mod, operands, outputs, options, Lookup::None, training);
   if (!settled) return settled.error();
-  return prepared(compiler, *std::move(settled), options.check);
+  return prepared(compiler, *std::move(settled), options.check, options.backwardLater);
 }
 
 Expected<Prepared> Compiler::prepare(const Mod& mod, const Operands& operands, const Outputs& outputs,

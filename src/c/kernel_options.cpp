@@ -85,6 +85,7 @@ PrepareOptions readPrepareOptions(Arguments& arguments, const attnc_prepare_opti
 #define ATTNC_CHOICE(type, member, c_type, name, limit, flag, text) reader.read(options.member, all.name, at(#name));
 #include "attnc/choices.def"
   options.check = readFlag(arguments, all.check, at("check"));
+  options.backwardLater = readFlag(arguments, all.backward_later, at("backward_later"));
   return options;
 }
 

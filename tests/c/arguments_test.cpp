@@ -91,7 +91,7 @@ TEST_CASE("structs have the sizes that were published", "[c]") {
   CHECK(sizeof(attnc_source_stage) == 128);
   CHECK(sizeof(attnc_compiled_stage) == 112);
   CHECK(sizeof(attnc_family_info) == 40);
-  CHECK(sizeof(attnc_prepare_options) == 88);
+  CHECK(sizeof(attnc_prepare_options) == 96);
   CHECK(sizeof(attnc_preparation_info) == 112);
   CHECK(sizeof(attnc_tuned_tile) == 40);
   CHECK(sizeof(attnc_quantise_options) == 56);
@@ -424,6 +424,9 @@ TEST_CASE("members that must be given are asked for by name", "[c]") {
   c.options.tf32 = -1;
   refused("options.tf32 is -1");
   c.options.tf32 = 0;
+  c.options.backward_later = 2;
+  refused("options.backward_later is 2");
+  c.options.backward_later = 0;
   c.options.decode = 3;
   refused("options.decode is 3");
   c.options.decode = ATTNC_DECODE_DEFAULT;

@@ -95,11 +95,11 @@ class Spec:
                 yield name, f"{kind} * {self.numbers[count]}" if count else kind
 
     def options_of(self, fields):
-        """Returns the members of the class of options in Python. The device says its architecture, and no option has
-        pointers. An enumerator is given by the end of its name."""
+        """Returns the members of the class of options in Python. The device says its architecture, doors say what is later,
+        and no option has pointers. An enumerator is given by the end of its name."""
         for field, kind in fields:
             names = [name.split("_", 2)[2].lower() for name in self.numbers if name.startswith(f"ATTNC_{field.upper()}_")]
-            if field != "arch" and kind in GIVEN:
+            if field not in ("arch", "backward_later") and kind in GIVEN:
                 yield field, "typing.Literal[" + ", ".join(f'"{name}"' for name in names) + "]" if names else GIVEN[kind]
 
     def write(self):

@@ -31,6 +31,7 @@ typedef struct attnc_prepare_options {
   const char* backward_tile;   ///< Tile of the backward kernel, for training. NULL or "": as for `tile`.
 #define ATTNC_CHOICE(type, member, c_type, name, limit, flag, text) c_type name;
 #include "attnc/choices.def"
+  int64_t backward_later; ///< 0 or 1: whether the first backward launch compiles and loads its kernels.
 } attnc_prepare_options;
 
 /// The settled choices for given operands (Preparation).
@@ -99,7 +100,8 @@ ATTNC_API void attnc_prepared_destroy(attnc_prepared* prepared);
 /// Returns the settled choices, which live as long as `prepared`; do not destroy them. NULL on a failure.
 ATTNC_API const attnc_preparation* attnc_prepared_get_preparation(const attnc_prepared* prepared);
 /// Sets `*kernel` to a kernel that lives as long as `prepared`; do not destroy it. A decode kernel is returned as the
-/// forward kernel. NULL if there is no kernel of this kind: no backward pass, or no block mask in the workspace.
+/// forward kernel. NULL if there is no kernel of this kind: no backward pass, or a later one (backward_later), or no
+/// block mask in the workspace.
 ATTNC_API attnc_status attnc_prepared_get_kernel(const attnc_prepared* prepared, attnc_kernel_kind kind,
                                                  const attnc_kernel** kernel);
 

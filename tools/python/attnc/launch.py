@@ -4,7 +4,7 @@ import collections
 import dataclasses
 import numbers
 import typing
-from ctypes import POINTER, byref, c_size_t
+from ctypes import POINTER, byref, c_size_t, c_void_p
 
 from . import _spec as c
 from ._library import Handle, check, compiler, library
@@ -84,6 +84,15 @@ def prepared(mod, structs, **members):
     handle, size = _made("attnc_prepare", mod, structs, members, "attnc_prepared_destroy"), c_size_t()
     check(library().attnc_prepared_workspace_bytes(handle.address, byref(size)))
     return handle, size.value
+
+
+def compile_last(preparation):
+    """Compiles the last kernel of a preparation, a handle: for training the backward one. Whatever launches it tells of
+    failures."""
+    plans, made = library().attnc_preparation_plan_count(preparation.address), c_void_p()
+    plan = library().attnc_preparation_get_plan(preparation.address, plans - 1)
+    if not library().attnc_compile(compiler().address, plan, byref(made)):
+        library().attnc_compiled_destroy(made)
 
 
 def lists_in_workspace(preparation):

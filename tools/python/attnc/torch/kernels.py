@@ -16,7 +16,7 @@ from .. import _spec as c
 from .._cpu_notice import tell_of_cpu
 from .._library import DTYPES, KINDS, check, library
 from ..attention import read_options
-from ..launch import ALIGNED, Sequences, lists_in_workspace, prepared
+from ..launch import ALIGNED, Sequences, compile_last, lists_in_workspace, prepared, settled
 from ..mod import Mod
 from .mistakes import TORCH
 from .translation import DTYPE_NAMES
@@ -186,7 +186,10 @@ class Call:
         return byref(self.backward_operands), byref(self.outputs), byref(self.backward_outputs)
 
     def _prepare(self, device, options):
-        self.prepared, self.workspace_bytes = prepared(self.handle, self._settled_by(), **options)
+        structs, trains = self._settled_by(), self.gradients is not None
+        if trains:  # beside the forward kernel; a script that ends waits for the thread
+            threading.Thread(target=compile_last, args=[settled(self.handle, structs, **options)]).start()
+        self.prepared, self.workspace_bytes = prepared(self.handle, structs, backward_later=trains, **options)
         self.prepared_at, self.launch = self.prepared.address, library().attnc_prepared_launch
         self.launch_backward = library().attnc_prepared_launch_backward
         self.device, self.device_index, self.workspaces = device, device.index, {}
