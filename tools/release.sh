@@ -81,7 +81,7 @@ cd "$work/attnc-$version"
 
 # The wheel, and in the same build what C and C++ need. The command needs libc only, so `serve` stays out: its HTTP server
 # is a package of one Debian.
-settings="-DCMAKE_DISABLE_FIND_PACKAGE_PkgConfig=ON;-DATTNC_KERNEL_ARCHS=sm_90a"
+settings="-DCMAKE_DISABLE_FIND_PACKAGE_PkgConfig=ON"
 SKBUILD_CMAKE_ARGS="$settings;-DCUDA_INCLUDE=$nvidia/include;-DNVRTC_INCLUDE=$nvidia/include" \
   tools/python/build_wheel.sh "$out" "$work"
 cmake --build "$work/build" --target attnc_library
@@ -91,9 +91,6 @@ archive "$install.tar.gz" "$install"
 cpack --config tools/release/debian.cmake -B "$work/debian" -D CPACK_PACKAGE_VERSION="$version" \
   -D CPACK_PACKAGE_CONTACT="$(git log -1 --format='%an <%ae>')" -D CPACK_INSTALLED_DIRECTORIES="$work/$install;usr"
 cp "$work"/debian/*.deb "$out"
-
-ATTNC_NVRTC=$nvidia/lib/libnvrtc.so.13 cmake --build "$work/build" --target attnc_kernels
-cp "$work/build/kernels.attncpack" "$out/attnc-$version-sm_90a.attncpack"
 
 python3 docs/site/build.py --build "$work/docs" --install
 python3 docs/site/build.py --build "$work/docs" --attnc "$work/build/attnc"

@@ -78,14 +78,12 @@ Expected<std::shared_ptr<const Pack>> Pack::open(const std::string& path, std::s
   std::shared_ptr<Pack> pack(new Pack(ops));
   pack->file = path;
   pack->fd = Fd(*ops, ops->open(AT_FDCWD, path.c_str(), O_RDONLY | O_NONBLOCK | O_NOCTTY, 0));
-  struct stat status;
+  struct stat& status = pack->opened;
   const int error = pack->fd ? ops->status(pack->fd.get(), status) : pack->fd.get();
   if (error < 0)
     return Error::environment(fmt::format("cannot open the pack {}: {}", path, std::strerror(-error)),
                               "ATTNC_PACK and the options of the compiler name packs");
   if (!S_ISREG(status.st_mode)) return wrong("is no file");
-  pack->ownedBy = status.st_uid;
-  pack->permissions = status.st_mode & 07777;
   const auto fileBytes = uint64_t(status.st_size);
   const std::string prefix = bytesAt(*ops, pack->fd, 0, std::min<uint64_t>(kPackPrefix, fileBytes));
   if (prefix.substr(0, kPackMagic.size()) != kPackMagic) return wrong("is no pack");

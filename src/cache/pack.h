@@ -19,6 +19,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <sys/stat.h>
 #include <vector>
 
 namespace attnc::cache {
@@ -51,9 +52,8 @@ public:
 
   const std::string& path() const { return file; }
   const std::string& maker() const { return madeBy; }
-  /// Return the owner and the permissions of the open file, whatever its path names meanwhile.
-  uint32_t owner() const { return ownedBy; }
-  uint32_t mode() const { return permissions; }
+  /// Owner, group and permissions of the open file, whatever its path names meanwhile.
+  const struct stat& status() const { return opened; }
   const std::map<Digest, Row>& rows() const { return index; }
 
   /// Returns the value of a row; nullopt if it is damaged or cannot be read.
@@ -66,7 +66,7 @@ private:
   std::shared_ptr<FileOps> ops;
   std::string file, madeBy;
   Fd fd;
-  uint32_t ownedBy = 0, permissions = 0;
+  struct stat opened = {};
   std::map<Digest, Row> index;
 };
 

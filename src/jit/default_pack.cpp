@@ -25,13 +25,14 @@ std::filesystem::path ownFile() {
   return error ? std::filesystem::path() : file;
 }
 
-/// Whether the pack is only written by who decides anyway what this process does: its user, root, and the owner of the
-/// library.
-bool isPrivatePack(const cache::Pack& pack) {
-  if (pack.mode() & (S_IWGRP | S_IWOTH)) return false;
-  struct stat own;
-  const bool isOfLibrary = ::stat(ownFile().c_str(), &own) == 0 && own.st_uid == pack.owner();
-  return isOfLibrary || pack.owner() == 0 || pack.owner() == ::geteuid();
+/// Whether the pack is only written by who decides anyway what this process does: its user, root, and who may write the
+/// library. Installers such as pip give the group write permission to both, where umask says so.
+bool isPrivatePack(const struct stat& pack) {
+  struct stat own = {};
+  const bool hasOwn = ::stat(ownFile().c_str(), &own) == 0;
+  const bool isOfGroup = hasOwn && own.st_gid == pack.st_gid && own.st_mode & S_IWGRP;
+  if (pack.st_mode & (isOfGroup ? S_IWOTH : S_IWGRP | S_IWOTH)) return false;
+  return (hasOwn && own.st_uid == pack.st_uid) || pack.st_uid == 0 || pack.st_uid == ::geteuid();
 }
 
 } // namespace
@@ -41,8 +42,8 @@ DefaultPack findDefaultPack(const Env& env) {
   if (!env.defaultPack.empty()) return {env.defaultPack, false};
   const std::filesystem::path folder = ownFile().parent_path();
   if (folder.empty()) return {};
-  for (const char* place :
-       {".", "../share/attnc", "../../share/attnc"}) { // a Debian library is in lib/x86_64-linux-gnu
+  // A wheel's library is next to share/, a Debian one in lib/x86_64-linux-gnu.
+  for (const char* place : {".", "share/attnc", "../share/attnc", "../../share/attnc"}) {
     const std::filesystem::path path = (folder / place / kDefaultPackName).lexically_normal();
     if (::access(path.c_str(), F_OK) == 0) return {path.string(), true};
   }
@@ -52,7 +53,7 @@ DefaultPack findDefaultPack(const Env& env) {
 Expected<std::shared_ptr<const cache::Pack>> openDefaultPack(const DefaultPack& found, const std::string& maker) {
   auto pack = openMadeBy(maker, found.path);
   if (!pack) return pack;
-  if (found.isFound && !isPrivatePack(**pack))
+  if (found.isFound && !isPrivatePack((*pack)->status()))
     return Error::environment(fmt::format("the pack {} belongs to another user, or others may write it", found.path),
                               "chmod go-w it, or name it with ATTNC_DEFAULT_PACK");
   return pack;

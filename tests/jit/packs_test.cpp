@@ -161,9 +161,19 @@ TEST_CASE("a default pack that cannot be used is passed over", "[jit]") {
 
   std::filesystem::permissions(path, std::filesystem::perms(0664));
   passesOver({path, true}, "others may write it");
-  WithDefault named({path, false}); // whoever names a pack trusts it
-  auto kernel = take(named.cache.getOrCompile(sampleSource()));
-  CHECK(originOf(kernel) == cache::Origin::Disk);
+  const auto serves = [](const DefaultPack& pack) {
+    WithDefault process(pack);
+    return originOf(take(process.cache.getOrCompile(sampleSource()))) == cache::Origin::Disk;
+  };
+  CHECK(serves({path, false})); // whoever names a pack trusts it
+  // Whoever may write this code may write the pack.
+  const std::filesystem::path own = std::filesystem::read_symlink("/proc/self/exe");
+  const std::filesystem::perms before = std::filesystem::status(own).permissions();
+  std::filesystem::permissions(own, before | std::filesystem::perms::group_write);
+  CHECK(serves({path, true}));
+  std::filesystem::permissions(path, std::filesystem::perms(0666));
+  passesOver({path, true}, "others may write it");
+  std::filesystem::permissions(own, before);
 }
 
 TEST_CASE("a damaged kernel of the default pack is compiled instead", "[jit]") {
@@ -186,7 +196,7 @@ TEST_CASE("the default pack is that of the variable, none, or one near this code
   env.defaultPack.clear();
   const std::filesystem::path here = std::filesystem::read_symlink("/proc/self/exe").parent_path();
   CHECK(findDefaultPack(env).path.empty());
-  for (const char* place : {"../share/attnc", "."}) {
+  for (const char* place : {"../share/attnc", "share/attnc", "."}) {
     const std::filesystem::path folder = (here / place).lexically_normal(), pack = folder / "kernels.attncpack";
     const bool isNew = std::filesystem::create_directories(folder);
     writeText(pack.string(), "");

@@ -27,10 +27,12 @@ prefix=$(echo "$work/attnc-$version-linux-"*)
 example=$prefix/share/doc/attnc/tools/examples/grid.c
 run_command "$prefix/bin/attnc"
 
-step "the pack of kernels, without NVRTC"
-install -D -m 644 "$dist/attnc-$version-sm_90a.attncpack" "$prefix/share/attnc/kernels.attncpack"
-ATTNC_NO_COMPILE=1 ATTNC_CACHE_MODE=off "$prefix/bin/attnc" emit dsl/mods/causal.py --stage cubin --kernel forward \
-  --arch sm_90a --head-dim 128 -o "$work/causal.cubin"
+step "the library's kernels, without NVRTC"
+use_pack() { # the command
+  ATTNC_NO_COMPILE=1 ATTNC_CACHE_MODE=off "$1" emit dsl/mods/causal.py --stage cubin --kernel forward --arch sm_90a \
+    --head-dim 128 -o "$work/causal.cubin"
+}
+use_pack "$prefix/bin/attnc"
 if [ -n "$bare" ]; then
   apt-get update -qq
   DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends gcc libc6-dev cmake make pkg-config \
@@ -63,6 +65,7 @@ step "the wheel in a new environment"
 python3 -m venv "$work/environment"
 "$work/environment/bin/pip" install --quiet --disable-pip-version-check "$dist/attnc-$version-py3-"*.whl numpy
 run_command "$work/environment/bin/attnc"
+use_pack "$work/environment/bin/attnc"
 (cd "$work" && environment/bin/python3 - <<END)
 import attnc, numpy
 assert attnc.__version__ == "$version", attnc.__version__
