@@ -59,6 +59,10 @@
 // Config: kBlockN = 128, kWarps = 8, kBlockM = 64; kQStages = 2, kStages = 2.
 #include "attnc_config.cuh"
 
+#ifndef ATTNC_ORDER
+#define ATTNC_ORDER 0
+#endif
+
 #include "attnc_mod.cuh"
 
 #include "algo/backward_parts_sm90.cuh"
@@ -70,6 +74,9 @@ namespace attnc::sm90 {
 static_assert(kBlockM == 64 && DqSums::kColumns == 96 && kHeadDimV <= 128, "registers fit these tiles only");
 static_assert(!kHasRates && !kHasSmall, "weights are the rates");
 static_assert(kQStages == 2 && kStages == 2, "slots follow from the step");
+// Orders of the loop's statements. ptxas serialises wgmma in some (C7511), which depends on its version and on the mod
+// (src/jit/orders.h): 1 commits dQ behind dV; 2 and 3 compute other parts of the weights first.
+constexpr bool kLateCommit = ATTNC_ORDER == 1;
 using Memory =
     SharedMemory<KPart, VPart, QRing::Slots, ORing::Slots, SRing::Slots, DqPart<DqSums>, QRing::Control, ORing::Control,
                  SRing::Control, KvFull, DqMessage, DqFull, DqEmpty, OwnPlace, Turns, Targets, Rows>;
@@ -78,7 +85,8 @@ static_assert(Memory::kBytes == kSharedBytes, "the host asks for another size: s
 // ---------------------------------------------------------------------------------------------------------- consumer
 
 struct Consumer : ConsumerParts<Consumer, BackwardParamsSm90, Memory, QRing, DqSums, true> {
-  static constexpr int kHalf = kGroups / 2; ///< of a step's groups of 8 rows: biases of all would take 16 registers
+  /// Groups of 8 rows of a step whose weights come first: biases of all would take 16 registers.
+  static constexpr int kFirstPart = ATTNC_ORDER == 2 ? 7 : ATTNC_ORDER == 3 ? 5 : kGroups / 2;
   using SecondPiece = Fragment<1, 32>;
 
   template <int Begin, int End>
@@ -168,7 +176,7 @@ struct Consumer : ConsumerParts<Consumer, BackwardParamsSm90, Memory, QRing, DqS
       const bool ends = step.flags & kNoStep;
       clear_tail(q.tile(), step.flags, group);
       const Table table = table_of<Memory>(shared, q.slot);
-      const auto bias = table.template bias<0, kHalf>();
+      const auto bias = table.template bias<0, kFirstPart>();
       s_ring.acquire();
       write_gradients(s_ring.tile(), 64 * group, d_s); // before products, for which it would have to wait
       ptx::fence_proxy_async();
@@ -185,8 +193,9 @@ struct Consumer : ConsumerParts<Consumer, BackwardParamsSm90, Memory, QRing, DqS
       }
       ptx::wgmma_wait_group<1>(); // S is complete
       wgmma::touch(s);
-      weigh_unless<0, kHalf>(ends, s, weights, place, table, bias, step, f);
-      weigh_unless<kHalf, kGroups>(ends, s, weights, place, table, table.template bias<kHalf, kGroups>(), step, f);
+      weigh_unless<0, kFirstPart>(ends, s, weights, place, table, bias, step, f);
+      weigh_unless<kFirstPart, kGroups>(ends, s, weights, place, table, table.template bias<kFirstPart, kGroups>(),
+                                        step, f);
       ptx::wgmma_wait_group<0>(); // dK of the last step is complete
       wgmma::touch(d_k);
       q.release_before(has_last);
@@ -215,11 +224,12 @@ struct Consumer : ConsumerParts<Consumer, BackwardParamsSm90, Memory, QRing, DqS
       ptx::wgmma_fence();
       wgmma::start_gemm(d_p, v_tile().from_row(64 * group), transposed(o.tile()), 0); // dP^T = V dO^T
       ptx::wgmma_commit_group();
-      commit_d_q(has_last);
+      if constexpr (!kLateCommit) commit_d_q(has_last);
       table.load_delta(delta);
       ptx::wgmma_fence();
       wgmma::start_gemm(d_v, weights.weights, o.tile(), has_last); // dV += P^T dO
       ptx::wgmma_commit_group();
+      if constexpr (kLateCommit) commit_d_q(has_last);
       ++j;
     }
     commit_d_q(true);

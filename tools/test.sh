@@ -23,6 +23,9 @@ make_version() { # of PyTorch
     make_environment "$folder" "torch==$1"
   "$folder/bin/pip" install --quiet transformers safetensors numpy
 }
+# Kernels are compiled with the newest NVRTC as well, if pip finds it.
+[ -e build/nvrtc ] || timeout 200 python3 -m pip install --quiet --no-deps --target build/nvrtc 'nvidia-cuda-nvrtc<14' ||
+  echo "no other NVRTC"
 tools/setup.sh build
 if [ "${1:-}" = --torch ] && [ $# -gt 1 ]; then
   cmake --build build --target attnc attnc_shared

@@ -178,8 +178,9 @@ struct CompiledKernel {
   int64_t dynamicSharedBytes = 0;      ///< Bytes of dynamic shared memory of a CTA, as requested by a launch.
   int64_t stackBytes = 0;              ///< Bytes of stack frames, summed over all functions.
   std::vector<std::string> advisories; ///< Lines of ptxas about silently slow code: C7504 and C7510..C7520.
-  bool fromDisk = false;               ///< Whether the call that returned this read it from the disk cache or a pack.
-  double compileMs = 0;                ///< Milliseconds of compilation in that call. 0 if a cache had the code.
+  int order = 0; ///< Order of the template's statements: 0, or another one if ptxas serialises products in that.
+  bool fromDisk = false; ///< Whether the call that returned this read it from the disk cache or a pack.
+  double compileMs = 0;  ///< Milliseconds of compilation in that call. 0 if a cache had the code.
 };
 
 /// The stages of a kernel, in launch order. At least one; the pointers are shared and never null.

@@ -182,6 +182,7 @@ attnc_status attnc_compiled_get_stage(const attnc_compiled* compiled, size_t ind
     all.registers = from.registers;
     all.spill_bytes = from.spillBytes;
     all.from_disk = from.fromDisk;
+    all.order = from.order;
     writeStruct(arguments, all, stage, "stage");
     return {};
   });

@@ -140,6 +140,7 @@ JsonReport launchJson(const KernelSource& source, const CompiledKernel& compiled
   json["spillBytes"] = compiled.spillBytes;
   json["sharedBytes"] = compiled.staticSharedBytes + compiled.dynamicSharedBytes;
   json["advisories"] = compiled.advisories;
+  if (compiled.order) json["order"] = compiled.order;
   return json;
 }
 

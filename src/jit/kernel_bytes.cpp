@@ -38,6 +38,7 @@ std::string encodeResult(const CompiledKernel& result) {
   cache::putNumber(bytes, uint64_t(result.staticSharedBytes));
   cache::putNumber(bytes, uint64_t(result.stackBytes));
   cache::putNumber(bytes, std::bit_cast<uint64_t>(result.compileMs));
+  cache::putNumber(bytes, uint64_t(result.order));
   cache::putNumber(bytes, result.advisories.size());
   for (const std::string& line : result.advisories) cache::putText(bytes, line);
   return bytes;
@@ -55,6 +56,7 @@ std::optional<CompiledKernel> decodeResult(std::string_view bytes) {
   result.staticSharedBytes = int64_t(fields.number());
   result.stackBytes = int64_t(fields.number());
   result.compileMs = std::bit_cast<double>(fields.number());
+  result.order = int(fields.number());
   for (uint64_t left = fields.number(); left > 0 && fields.ok(); --left) result.advisories.push_back(fields.text());
   if (!fields.atEnd()) return std::nullopt;
   return result;

@@ -12,7 +12,7 @@ namespace attnc::jit {
 
 /// Part of every digest. Raise it if attnc compiles an equal source to other code, or encodes results differently. Old
 /// entries of the cache are then never found.
-constexpr int kSourceSchema = 3;
+constexpr int kSourceSchema = 4;
 
 /// Returns the digest of everything that determines the machine code except the compiler: schema, options, names, all
 /// texts. Takes about 2.5 us per KiB. `schema` is a parameter only for tests.

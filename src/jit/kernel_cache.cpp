@@ -3,6 +3,8 @@
 #include "jit/dump.h"
 #include "jit/kernel_bytes.h"
 #include "jit/nvrtc.h"
+#include "jit/orders.h"
+#include "jit/ptxas_log.h"
 #include "support/try.h"
 
 #include <fmt/format.h>
@@ -48,10 +50,12 @@ Expected<CompiledKernel> KernelCache::compile(const KernelSource& source, const 
                                           "forbidden (ATTNC_NO_COMPILE, CompilerOptions::noCompile)",
                                           nameOf(source), content.hex()),
                               "compile it ahead of time with `attnc pack` (ATTNC_PACK), or allow compiling");
-  auto compiled = compiler->compile(source);
+  auto compiled = compileInOrders(*compiler, source);
   if (compiled)
-    log.line(fmt::format("compiled {} for {} in {:.1f} ms: {} registers, {} bytes spilled", source.templateName,
-                         source.arch, compiled->compileMs, compiled->registers, compiled->spillBytes));
+    log.line(fmt::format("compiled {} for {} in {:.1f} ms: {} registers, {} bytes spilled{}{}", source.templateName,
+                         source.arch, compiled->compileMs, compiled->registers, compiled->spillBytes,
+                         compiled->order ? fmt::format(", in order {}", compiled->order) : "",
+                         serialisesProducts(*compiled) ? ", products serialised" : ""));
   else
     dumpSource(dumpDirectory, content, source, nullptr, compiled.error().message, log);
   return compiled;

@@ -30,15 +30,15 @@ int advisoryNumber(std::string_view line) {
   return 0;
 }
 
-// C7504: setmaxnreg ignored. C7510 to C7520: wgmma serialized or waited for.
-bool meansSlowCode(int number) { return number == 7504 || (number >= 7510 && number <= 7520); }
+bool isOfProducts(int number) { return number >= 7510 && number <= 7520; }
 
 void readLine(std::string_view line, CompiledKernel& result) {
   result.stackBytes += numberBefore(line, " bytes stack frame");
   result.spillBytes += int(numberBefore(line, " bytes spill stores") + numberBefore(line, " bytes spill loads"));
   result.registers = std::max(result.registers, int(numberBefore(line, " registers")));
   result.staticSharedBytes = std::max(result.staticSharedBytes, numberBefore(line, " bytes smem"));
-  if (meansSlowCode(advisoryNumber(line))) result.advisories.emplace_back(line);
+  const int advisory = advisoryNumber(line);
+  if (advisory == 7504 || isOfProducts(advisory)) result.advisories.emplace_back(line); // 7504: setmaxnreg ignored
 }
 
 } // namespace
@@ -52,6 +52,11 @@ void readPtxasLog(std::string_view log, CompiledKernel& result) {
     readLine(log.substr(0, end), result);
     log.remove_prefix(std::min(end + 1, log.size()));
   }
+}
+
+bool serialisesProducts(const CompiledKernel& kernel) {
+  return std::any_of(kernel.advisories.begin(), kernel.advisories.end(),
+                     [](const std::string& line) { return isOfProducts(advisoryNumber(line)); });
 }
 
 } // namespace attnc::jit

@@ -14,4 +14,7 @@ namespace attnc::jit {
 /// unchanged.
 void readPtxasLog(std::string_view log, CompiledKernel& result);
 
+/// Whether the advisories of a kernel say that ptxas serialises wgmma, or waits for it (C7510 to C7520).
+bool serialisesProducts(const CompiledKernel& kernel);
+
 } // namespace attnc::jit

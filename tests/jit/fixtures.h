@@ -32,6 +32,7 @@ inline CompiledKernel sampleResult() {
   result.spillBytes = 12;
   result.staticSharedBytes = int64_t(1) << 40;
   result.stackBytes = 512;
+  result.order = 1;
   result.advisories = {"(C7519) one", ""};
   result.compileMs = 312.5;
   return result;

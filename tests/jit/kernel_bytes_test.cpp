@@ -81,5 +81,5 @@ TEST_CASE("the header of a mod counts in the content by its key", "[jit]") {
 
 TEST_CASE("the content of a source is the same in every process and version", "[jit]") {
   // Changes only together with kSourceSchema.
-  CHECK(contentOf(sampleSource()).hex() == "2b59a2e826e2227f88655f7f203662726fb468b410ce0e1d23dc2f5b8cb06a0e");
+  CHECK(contentOf(sampleSource()).hex() == "82c98e92bad1cd73b6f1f65e96c7db4e9375e7e2ec839a5924b20418ccd76c16");
 }

@@ -359,8 +359,7 @@ NVRTC_TEST_CASE("backward kernels of wide heads compile for Hopper without spill
                                 .headDim = qk,
                                 .headDimV = v,
                                 .blockSparse = lists},
-                    .spillBytes = tight ? 100 : 0,
-                    .mayBeSerialised = tight ? "backward_192_sm90.cu" : ""});
+                    .spillBytes = tight ? 100 : 0});
   };
   for (const auto& [name, mod] : library()) {
     for (auto [qk, v] : {std::pair{192, 128}, {256, 256}}) add(name, mod, qk, v);

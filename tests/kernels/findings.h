@@ -25,8 +25,6 @@ struct Job {
   KernelOptions options;
   int spillBytes = 0;         ///< spills that a kernel may have
   std::string templates = {}; ///< part of the names of templates that are compiled; empty: all
-  /// Template whose products ptxas may serialise for want of registers (C7511).
-  std::string mayBeSerialised = {};
 };
 
 /// Returns mods of the library: those that go everywhere, or the others.

@@ -174,7 +174,7 @@ typedef struct attnc_compiled_stage {
   int32_t registers;             ///< Registers of a thread.
   int32_t spill_bytes;           ///< Bytes of spill stores and loads, summed over all functions.
   int32_t from_disk;             ///< 0 or 1: whether the code came from the disk cache.
-  int32_t reserved;              ///< 0.
+  int32_t order;                 ///< Order of the template's statements (CompiledKernel::order).
 } attnc_compiled_stage;
 /// Fills one stage of machine code. Errors: an index out of range.
 ATTNC_API attnc_status attnc_compiled_get_stage(const attnc_compiled* compiled, size_t index,
