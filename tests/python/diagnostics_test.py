@@ -142,7 +142,7 @@ class Diagnostics(unittest.TestCase):
         rows = "".join((needs.ROOT / "dsl" / name).read_text() for name in ("diagnostics.def", "warnings.def"))
         texts = re.findall(r'^(?:DIAG|WARN)\(\w+, ("[^"]*"), ("(?:[^"\\]|\\.)*"), ("(?:[^"\\]|\\.)*")', rows, re.M)
         table = {ast.literal_eval(id): (ast.literal_eval(text), ast.literal_eval(hint)) for id, text, hint in texts}
-        self.assertEqual(_diagnostics.WORDS, {id: table[id] for id in _diagnostics.WORDS})
+        self.assertEqual(_diagnostics.WORDS, table)
 
     def test_mistakes_are_told_as_by_the_front_end(self):
         for library in doors():

@@ -27,7 +27,9 @@ function(attnc_python_spec)
     return()
   endif()
   set(script ${PROJECT_SOURCE_DIR}/tools/python/make_spec.py)
-  set_property(TARGET attnc_shared APPEND PROPERTY LINK_DEPENDS ${script})
+  set_property(TARGET attnc_shared APPEND PROPERTY LINK_DEPENDS ${script}
+               ${PROJECT_SOURCE_DIR}/dsl/diagnostics.def ${PROJECT_SOURCE_DIR}/dsl/warnings.def
+               ${PROJECT_SOURCE_DIR}/src/ir/ops.def)
   add_custom_command(TARGET attnc_shared POST_BUILD VERBATIM
                      COMMAND ${Python3_EXECUTABLE} ${script} $<TARGET_FILE_DIR:attnc_shared>/_spec.py)
 endfunction()

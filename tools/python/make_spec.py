@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Writes the module attnc._spec: the structs, enumerators and functions of include/attnc/c/*.h for ctypes.
+"""Writes the module attnc._spec: the structs, enumerators and functions of include/attnc/c/*.h for ctypes, the words of
+diagnostics, and the names of the IR's functions.
 
   python3 tools/python/make_spec.py FILE
 
@@ -17,7 +18,7 @@ SCALARS = {
 }  # fmt: skip
 # What callers in Python give for a member.
 GIVEN = {"c_char_p": "str", "c_float": "float", "c_double": "float", "c_int32": "bool", "c_int64": "bool"}
-INTRO = '''"""The structs, enumerators and functions of libattnc.so. Made by tools/python/make_spec.py from include/attnc/c/*.h."""
+INTRO = '''"""What is in libattnc.so: structs, enumerators, functions, words. Made by tools/python/make_spec.py."""
 
 import ctypes
 import typing
@@ -31,11 +32,16 @@ class Sized(Structure):
         super().__init__(struct_size=ctypes.sizeof(type(self)), **members)
 '''
 
+TEXT = r'("(?:[^"\\]|\\.)*")'  # of C, and so of Python
 
-# The rows of choices.def: type in C, name, limit.
-CHOICES = re.findall(
-    r"^ATTNC_CHOICE\(\w+, \w+, (\w+), (\w+), (\w+),", (HEADERS.parent / "choices.def").read_text(), re.M
-)
+
+def rows_of(table, pattern):
+    """Returns what a pattern finds in the rows of a table."""
+    return re.findall("^" + pattern, (ROOT / table).read_text(), re.M)
+
+
+# Type in C, name, limit.
+CHOICES = rows_of("include/attnc/choices.def", r"ATTNC_CHOICE\(\w+, \w+, (\w+), (\w+), (\w+),")
 
 
 def read_headers():
@@ -117,7 +123,13 @@ class Spec:
                 lines += ['    """What callers in Python may ask of kernels, by the names of PrepareOptions."""', ""]
                 lines += [f"    {field}: {kind}" for field, kind in self.options_of(fields)]
         lines += ["", "", "# Options are below these.", f"LIMITS = {dict((name, int(limit)) for _, name, limit in CHOICES)}"]
-        lines += ["", "# name: (result, arguments)", "FUNCTIONS = {"]
+        lines += ["", "# Functions of f32 in the IR.", "FUNCTIONS_OF_IR = ("]
+        lines += [f"    {name}," for name in rows_of("src/ir/ops.def", rf"FUNCTION\(\w+, +{TEXT}")] + [")"]
+        lines += ["", "# id: (message, hint)", "WORDS = {"]
+        for table in ("diagnostics", "warnings"):
+            rows = rows_of(f"dsl/{table}.def", rf"\w+\(\w+, {TEXT}, {TEXT}, {TEXT}")
+            lines += [f"    {id}: ({message}, {hint})," for id, message, hint in rows]
+        lines += ["}", "", "# name: (result, arguments)", "FUNCTIONS = {"]
         for result, name, arguments in re.findall(r"ATTNC_API ([\w *]+?)(\w+)\(([^)]*)\);", self.text):
             listed = [] if arguments.strip() == "void" else arguments.split(",")
             kinds = [self.type_of(re.fullmatch(r"(.*?)(\w+)", " ".join(one.split())).group(1)) for one in listed]

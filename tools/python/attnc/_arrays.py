@@ -3,25 +3,21 @@ needed. So `u = t * 2; u[h]` is one gather and one product, whatever the size of
 
 import dataclasses
 import functools
+import itertools
 import math
 import operator
 import typing
 
+from ._ir_text import Value
 from .errors import UntranslatableError
 
-_IR_TYPES = {
-    "bool": "bool",
-    "uint8": "i32",
-    "int8": "i32",
-    "uint16": "i32",
-    "int16": "i32",
-    "int32": "i32",
-    "uint32": "i64",
-    "int64": "i64",
-    "float16": "f32",
-    "bfloat16": "f32",
-    "float32": "f32",
-}
+# Dtypes of torch and JAX that tensors may have, by their names, and their names here.
+DTYPE_NAMES = {
+    "bool": "bool", "uint8": "u8", "int8": "i8", "int16": "i16", "int32": "i32", "int64": "i64", "float16": "f16",
+    "bfloat16": "bf16", "float32": "f32",
+}  # fmt: skip
+_IR_TYPES = {"bool": "bool", "uint32": "i64", "int64": "i64", "float16": "f32", "bfloat16": "f32", "float32": "f32"}
+_IR_TYPES |= dict.fromkeys(("uint8", "int8", "uint16", "int16", "int32"), "i32")
 # Sums over at least this many elements become loops of the kernel, as in the mod language (dsl/SPEC.md, section 5).
 LOOP_FROM = 16
 MOST_UNROLLED = 4096
@@ -56,6 +52,20 @@ def fold_index(ops, index):
     if not all(operand.is_const for operand in operands):
         return index
     return ops.const(_KNOWN_INDICES[index.op](*map(ops.number, operands)), index.type)
+
+
+def registry():
+    """Returns the handlers of operations by name, and a decorator that adds one by some names."""
+    handlers = {}
+
+    def op(*names):
+        def register(handler):
+            handlers.update(dict.fromkeys(names, handler))
+            return handler
+
+        return register
+
+    return handlers, op
 
 
 @dataclasses.dataclass(frozen=True)
@@ -110,6 +120,15 @@ class Lowering:
     def __init__(self, builder):
         self.builder = builder
         self.constants = []  # (capture, tensor): tables that belong to the mod
+
+    def captured(self, meta, declared):
+        """Returns (array, number of the capture) of a tensor that the mod captures. `declared` is its Capture."""
+        capture, type = self.builder.capture(declared), ir_type(meta.dtype)
+        declared.fixed.update(axis for axis, size in enumerate(meta.shape) if size == 1)
+        extents = [Axis(capture, axis, size) if size != 1 else 1 for axis, size in enumerate(meta.shape)]
+        return self.array(
+            meta, extents, lambda indices: self.builder.cast(self.builder.load(capture, indices), type)
+        ), capture
 
     # ---- Extents ----
 
@@ -196,6 +215,87 @@ class Lowering:
 
         return self.array(meta, shape, element, array)
 
+    # ---- Views ----
+
+    def moved(self, index, start, step=1):
+        """Returns start + step * index, for a start that is a value or a number."""
+        b = self.builder
+        if step != 1:
+            index = b.op("mul", index, b.const(step, index.type))
+        if isinstance(start, Value):
+            return start if index.is_const and b.number(index) == 0 else b.op("add", b.cast(index, start.type), start)
+        return fold_index(b, index if start == 0 else b.op("add", index, b.const(start, index.type)))
+
+    def sliced(self, meta, array, starts, steps):
+        """Returns the elements at starts[axis] + steps[axis] * index."""
+        is_whole = [size == of and step == 1 for size, of, step in zip(meta.shape, array.shape, steps)]
+        extents = [extent if whole else size for extent, whole, size in zip(array.extents, is_whole, meta.shape)]
+        return self.array(meta, extents, lambda indices: array.at(tuple(map(self.moved, indices, starts, steps))), array)
+
+    def flipped(self, meta, array, dims):
+        """Returns the array with its elements in reverse order along some axes."""
+        lasts = {axis: self.fixed(array.extents[axis]) - 1 for axis in dims}
+
+        def element(indices):
+            return array.at(tuple(
+                self.moved(index, lasts[axis], -1) if axis in lasts else index for axis, index in enumerate(indices)
+            ))  # fmt: skip
+
+        return self.array(meta, array.extents, element, array)
+
+    def squeezed(self, meta, array, gone):
+        """Returns the array without the axes `gone`, of one element each."""
+        kept = [extent for axis, extent in enumerate(array.extents) if axis not in gone]
+
+        def element(indices):
+            left = iter(indices)
+            return array.at(tuple(self.index(0) if axis in gone else next(left) for axis in range(array.rank)))
+
+        return self.array(meta, kept, element, array)
+
+    def permuted(self, meta, array, dims):
+        """Returns the array with its axes in the order of `dims`."""
+        dims = [*dims]
+
+        def element(indices):
+            return array.at(tuple(indices[dims.index(axis)] for axis in range(array.rank)))
+
+        return self.array(meta, [array.extents[dim] for dim in dims], element, array)
+
+    # ---- Put together ----
+
+    def stacked(self, meta, arrays, dim, most=math.inf):
+        """Returns the arrays along a new axis `dim`. An index of the mod chooses from at most that many."""
+        type = ir_type(meta.dtype)
+
+        def element(indices):
+            if len(arrays) > most and not indices[dim].is_const:
+                raise UntranslatableError(f"an index into {len(arrays)} stacked values; at most {most} are chosen from")
+            rest = (*indices[:dim], *indices[dim + 1 :])
+            return self.builder.chosen(indices[dim], [functools.partial(self.value, a, rest, type) for a in arrays])
+
+        return self.array(meta, meta.shape, element, *arrays)
+
+    def joined(self, meta, arrays, dim):
+        """Returns the arrays one after another along `dim`."""
+        b, type = self.builder, ir_type(meta.dtype)
+        ends = [*itertools.accumulate(self.fixed(a.extents[dim]) for a in arrays)]
+
+        def element(indices):
+            index, result = indices[dim], None
+            for a, end in reversed([*zip(arrays, ends)]):
+                start = end - a.shape[dim]
+                if index.is_const and not start <= b.number(index) < end:
+                    continue
+                value = b.cast(a.at((*indices[:dim], self.moved(index, -start), *indices[dim + 1 :])), type)
+                is_below = b.compare("lt", index, b.const(end, index.type))
+                result = value if result is None else b.select(is_below, value, result)
+            return result
+
+        return self.array(meta, meta.shape, element, *arrays)
+
+    # ---- Folds ----
+
     def any_of(self, meta, array, dims, keepdim, is_all=False):
         """Returns whether any element of an array of bools is true, or all are. A loop counts, because its only fold is
         a sum."""
@@ -208,24 +308,46 @@ class Lowering:
             return b.cast(b.op("not", x) if is_all else x, "i32")
 
         counts = self.array(None, array.extents, lambda indices: one(array.at(indices)), array)
-        total = self.count_of(None, counts, dims, keepdim)
+        total = self.summed(None, counts, dims, keepdim, "i32")
         return self.elementwise(
             meta, lambda x: b.compare("eq" if is_all else "ne", x, b.const(0, "i32")), (total, "i32")
         )
 
-    def count_of(self, meta, array, dims, keepdim):
-        """Returns the sum of an array of i32."""
+    def summed(self, meta, array, dims, keepdim=False, type=None):
+        """Returns the sum of an array whose elements have a type; default: that of its dtype."""
         b = self.builder
-        return self.reduce(meta, array, dims, keepdim, lambda x, y: b.op("add", x, y), lambda x: x, b.const(0, "i32"))
+        zero = b.const(0, type or array.type)
+        return self.reduce(meta, array, dims, keepdim, lambda x, y: b.op("add", x, y), lambda x: x, zero)
+
+    def contracted(self, meta, a, b, summed, batch=((), ())):
+        """Returns the sums of products of two arrays. `summed` and `batch` are pairs: axes of a, and those of b. The
+        result has the axes of the batch, then other ones of a, then other ones of b."""
+        ops, type, count = self.builder, ir_type(meta.dtype), len(meta.shape)
+        free = [
+            [axis for axis in range(x.rank) if axis not in (*of_sum, *of_batch)]
+            for x, of_sum, of_batch in zip((a, b), summed, batch)
+        ]
+        orders = [[*of_batch, *others, *of_sum] for of_batch, others, of_sum in zip(batch, free, summed)]
+        lead, split = len(batch[0]), len(batch[0]) + len(free[0])
+
+        def element(indices):
+            first, last = indices[:lead], indices[count:]
+            places = (*first, *indices[lead:split], *last), (*first, *indices[split:count], *last)
+            factors = (
+                x.at(tuple(place[order.index(axis)] for axis in range(x.rank)))
+                for x, order, place in zip((a, b), orders, places)
+            )
+            return ops.op("and" if type == "bool" else "mul", *(ops.cast(factor, type) for factor in factors))
+
+        terms = self.array(None, [*meta.shape, *(a.extents[axis] for axis in summed[0])], element, a, b)
+        return self.summed(meta, terms, range(count, count + len(summed[0])), False, type)
 
     def reduce(self, meta, array, dims, keepdim, fold, sum_of=None, start=None):
         """Folds over axes in the order of the index. If the fold is a sum, `sum_of(value)` makes it a loop when that
         pays."""
         dims = sorted({dim % array.rank for dim in dims}) if array.rank else []
         counts = [self.fixed(array.extents[dim]) for dim in dims]
-        total = 1
-        for count in counts:
-            total *= count
+        total = math.prod(counts)
         is_loop = sum_of is not None and total >= LOOP_FROM
         if not is_loop and total > MOST_UNROLLED:
             raise UntranslatableError(f"a reduction over {total} elements; at most {MOST_UNROLLED} can be unrolled")
@@ -250,15 +372,9 @@ class Lowering:
             return value
 
         def unrolled(indices):
-            result = start
-            for number in range(total):
-                inner = []
-                for count in reversed(counts):
-                    inner.insert(0, self.index(number % count))
-                    number //= count
-                value = array.at(merge(indices, inner))
-                result = value if result is None else fold(result, value)
-            return result
+            places = itertools.product(*(map(self.index, range(count)) for count in counts))
+            values = (array.at(merge(indices, place)) for place in places)
+            return functools.reduce(fold, values, *([] if start is None else [start]))
 
         result = self.array(meta, extents, looped if is_loop else unrolled, array)
         result.loops += len(dims) if is_loop else 0

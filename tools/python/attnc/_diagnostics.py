@@ -15,58 +15,9 @@ import types
 import typing
 
 from ._calls import is_ours, place_of, traceback_of
+from ._spec import WORDS
 from .errors import UntranslatableError
 
-# Rows of dsl/diagnostics.def and dsl/warnings.def, by id: message and hint. A test compares them.
-WORDS = {
-    "traced-condition": (
-        "Python decides a condition when the mod is compiled, and this is {0}",
-        "write `torch.where({1}, {2})`; join conditions by `&`, `|` and `~`",
-    ),
-    "traced-assertion": (
-        "an assertion is checked when the kernel is launched, and this is {0} for each score",
-        "leave it out; assert of extents (`KV_LEN`) and captured numbers only",
-    ),
-    "traced-loop": (
-        "the loop is unrolled when the mod is compiled, and its end is {0}",
-        "loop to a constant, and choose in the body: `for i in range(8): x = torch.where(i < {1}, ..., x)`",
-    ),
-    "traced-list-index": (
-        "{0} is known only to the compiler, and is indexed by a value that the GPU computes",
-        "declare the table as a captured tensor (`table: f32[H]`), or wrap it in torch.tensor(...)",
-    ),
-    "bad-key": (
-        "a key of a dict is known when the mod is compiled, and this is {0}",
-        "declare the table as a captured tensor, `table: f32[H]`, and index it",
-    ),
-    "returns-none": ("`{0}` returns nothing", "a `return` may be missing"),
-    "score-result": ("`{0}` returns {1}, expected a number", "{2}"),
-    "mask-result": ("`{0}` returns {1}, expected a bool", "{2}"),
-    "array-result": (
-        "a mod computes one number for each score, and this is {0}",
-        "index it, `x[0]`, or sum it, `x.sum()`; `t[None, h]` is `t[h]` here",
-    ),
-    "expected-number": ("`{0}` needs a number, not {1}", ""),
-    "unknown-member": ("`{0}` has no `{1}` that attnc knows", "{2}"),
-    "comparison-precedence": ("`{0}` binds tighter than comparisons: this reads `{1}`", "write `{2}`"),
-    "parameter-order": (
-        "`{2}` is given {1} as its parameter `{0}`: arguments come by position",
-        "order the parameters like this: `({3})`",
-    ),
-    "mask-always-true": (
-        "the mask is true for every score",
-        "leave it out, or look for a comparison that is the wrong way round",
-    ),
-    "mask-always-false": (
-        "the mask is false for every score: the output is 0",
-        "look for a comparison that is the wrong way round",
-    ),
-    "finite-mask": (
-        "{0} is a score like others: no block of the mask is skipped",
-        'write `-float("inf")`, or move the condition into `mask_mod`: both skip blocks, and a row without live scores '
-        "gives 0, not an average",
-    ),
-}
 _MEANT = "did you mean `{}`?"  # as closest() of the front end
 _MOST_QUOTED = 60
 _SIGNS = {

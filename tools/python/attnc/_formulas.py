@@ -10,6 +10,15 @@ _SMALL = {
 }  # fmt: skip
 
 
+def named(name, bool_name=None):
+    """Returns a function of the builder and operands, which is an operation, and another one for bools if it has a name."""
+    return lambda ops, x, *others: ops.op(bool_name or name if x.type == "bool" else name, x, *others)
+
+
+def is_nan(ops, x):
+    return ops.make("isnan", "bool", (x,))
+
+
 def narrow(ops, value, dtype):
     """Wraps an integer to the width of a dtype of torch or JAX."""
     mask, half = _SMALL.get(str(dtype).removeprefix("torch."), (0, 0))

@@ -15,6 +15,7 @@ PARAMS = {"score": "f32", "b": "i32", "h": "i32", "q_idx": "i32", "kv_idx": "i32
 EXTENT_OF_PARAM = {"b": "B", "h": "H", "q_idx": "Q_LEN", "kv_idx": "KV_LEN"}
 DIMS = ("B", "H", "HKV", "Q_LEN", "KV_LEN")
 INT_BITS = {"i32": 32, "i64": 64}
+COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
 
 
 def halves(number):
@@ -135,10 +136,23 @@ class Builder:
         return self.make(name, operands[-1].type, operands)
 
     def compare(self, name, a, b):
+        """Returns one of COMPARISONS."""
+        if name in ("gt", "ge"):
+            name, a, b = ("lt" if name == "gt" else "le"), b, a
         return self.make(name, "bool", (a, b))
 
     def select(self, condition, a, b):
         return self.make("select", a.type, (condition, a, b))
+
+    def chosen(self, index, candidates):
+        """Returns the candidate at an index, which is clamped. `candidates` are functions, called if they may be it."""
+        if index.is_const:
+            return candidates[min(max(int(self.number(index)), 0), len(candidates) - 1)]()
+        result = candidates[-1]()
+        for place in reversed(range(len(candidates) - 1)):
+            is_here = self.compare("le", index, self.const(place, index.type))
+            result = self.select(is_here, candidates[place](), result)
+        return result
 
     def cast(self, value, type):
         if value.type == type:

@@ -16,8 +16,9 @@ import types
 import warnings
 
 from ._calls import stack_level
-from ._diagnostics import WORDS, Source, code_of, mixed_bits, rendered, unwrapped
+from ._diagnostics import Source, code_of, mixed_bits, rendered, unwrapped
 from ._ir_text import PARAMS, round_f32
+from ._spec import WORDS
 from .errors import ModWarning
 from .mod import Mod
 

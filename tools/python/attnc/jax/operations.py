@@ -8,23 +8,17 @@ import math
 
 from jax import lax
 
-from .._arrays import Array, Axis, ir_type
-from .._formulas import power_of, random_at, sign_of
+from .._arrays import Array, Axis, ir_type, registry
+from .._formulas import is_nan, named, power_of, random_at, sign_of
+from .._ir_text import COMPARISONS
+from .._spec import FUNCTIONS_OF_IR
 from ..errors import UntranslatableError
 from .integers import (
     LIMITS, converted, population_count, quotient, remainder, shift_left, shift_right_arithmetic, shift_right_logical,
     wrapped,
 )  # fmt: skip
 
-HANDLERS = {}  # name of a primitive -> handler
-
-
-def op(*names):
-    def register(handler):
-        HANDLERS.update(dict.fromkeys(names, handler))
-        return handler
-
-    return register
+HANDLERS, op = registry()  # by names of primitives
 
 
 def elementwise(low, out, function, *operands):
@@ -48,20 +42,13 @@ def of_elements(*names):
 # ---- Arithmetic ----
 
 
-def named(name, bool_name=None):
-    return lambda ops, x, *others: ops.op(bool_name if x.type == "bool" else name, x, *others)
-
-
 for _name, _ir, _of_bools in (
     ("add", "add", "or"), ("add_any", "add", "or"), ("sub", "sub", None), ("mul", "mul", "and"), ("min", "min", "and"),
     ("max", "max", "or"), ("neg", "neg", None), ("abs", "abs", None), ("logistic", "sigmoid", None),
     ("and", "and", "and"), ("or", "or", "or"), ("xor", "xor", "xor"), ("not", "not", "not"),
 ):  # fmt: skip
     of_elements(_name)(named(_ir, _of_bools))
-for _name in (
-    "exp", "exp2", "expm1", "log", "log1p", "sqrt", "rsqrt", "sin", "cos", "tan", "asin", "acos", "atan", "atan2",
-    "sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "erf", "erfc", "floor", "ceil",
-):  # fmt: skip
+for _name in (*FUNCTIONS_OF_IR, "floor", "ceil"):
     of_elements(_name)(named(_name))
 
 
@@ -154,11 +141,9 @@ def clamp(low, out, least, a, most):
 # ---- Comparisons, choices, types ----
 
 
-def compared(name, is_swapped):
+def compared(name):
     def function(ops, x, y):
-        if is_swapped:
-            x, y = y, x
-        if x.type == "bool" and name in ("lt", "le"):
+        if x.type == "bool" and name not in ("eq", "ne"):
             x, y = ops.cast(x, "i32"), ops.cast(y, "i32")
         is_below_zero = name == "lt" and x.type != "f32" and y.is_const and ops.number(y) <= 0
         if is_below_zero and ops.is_non_negative(x):  # as jax.numpy asks of each index
@@ -168,51 +153,28 @@ def compared(name, is_swapped):
     return function
 
 
-for _name, _ir, _is_swapped in (
-    ("eq", "eq", False), ("ne", "ne", False), ("lt", "lt", False), ("le", "le", False), ("gt", "lt", True),
-    ("ge", "le", True),
-):  # fmt: skip
-    of_elements(_name)(compared(_ir, _is_swapped))
-
-
-def chosen(ops, condition, if_true, if_false):
-    if condition.is_const:
-        return if_true if ops.number(condition) else if_false
-    return ops.select(condition, if_true, if_false)
-
-
-def at_most(ops, index, number):
-    """Returns whether an integer is at most a number, at once if both are known."""
-    if index.is_const:
-        return ops.const(ops.number(index) <= number, "bool")
-    return ops.compare("le", index, ops.const(number, index.type))
+for _name in COMPARISONS:
+    of_elements(_name)(compared(_name))
 
 
 @of_elements("lt_to")
 def less_of_all(ops, x, y):
     """In the order of sorting, in which NaN comes last."""
-    less = compared("lt", False)(ops, x, y)
+    less = compared("lt")(ops, x, y)
     return ops.op("or", less, ops.op("and", is_nan(ops, y), ops.op("not", is_nan(ops, x)))) if x.type == "f32" else less
 
 
 @of_elements("le_to")
 def less_or_equal_of_all(ops, x, y):
-    less = compared("le", False)(ops, x, y)
+    less = compared("le")(ops, x, y)
     return ops.op("or", less, is_nan(ops, y)) if x.type == "f32" else less
-
-
-def is_nan(ops, x):
-    return ops.make("isnan", "bool", (x,))
 
 
 @of_elements("select_n")
 def select_n(ops, which, *cases):
-    if which.type == "bool":
-        return chosen(ops, which, cases[-1], cases[0])
-    result = cases[-1]
-    for number in reversed(range(len(cases) - 1)):
-        result = chosen(ops, at_most(ops, which, number), cases[number], result)
-    return result
+    if which.type == "bool" and not which.is_const:
+        return ops.select(which, cases[-1], cases[0])
+    return ops.chosen(which, [lambda x=x: x for x in cases])
 
 
 @op("convert_element_type")
@@ -240,13 +202,7 @@ def reshape(low, out, a, *_, **__):
 
 @op("squeeze")
 def squeeze(low, out, a, dimensions):
-    gone, kept = {axis % a.rank for axis in dimensions}, [axis for axis in range(a.rank) if axis not in dimensions]
-
-    def element(indices):
-        left = iter(indices)
-        return a.at(tuple(low.index(0) if axis in gone else next(left) for axis in range(a.rank)))
-
-    return low.array(out, [a.extents[axis] for axis in kept], element, a)
+    return low.squeezed(out, a, {axis % a.rank for axis in dimensions})
 
 
 @op("broadcast_in_dim")
@@ -266,45 +222,17 @@ def broadcast_in_dim(low, out, a, *_, broadcast_dimensions, **__):
 
 @op("transpose")
 def transpose(low, out, a, permutation):
-    def element(indices):
-        return a.at(tuple(indices[permutation.index(axis)] for axis in range(a.rank)))
-
-    return low.array(out, [a.extents[axis] for axis in permutation], element, a)
-
-
-def moved(low, index, start, step=1):
-    """Returns start + step * index. `start` is a value or a number."""
-    ops = low.builder
-    if step != 1:
-        index = ops.op("mul", index, ops.const(step, index.type))
-    if isinstance(start, int):
-        return index if start == 0 else ops.op("add", index, ops.const(start, index.type))
-    if index.is_const and ops.number(index) == 0:
-        return start
-    return ops.op("add", ops.cast(index, start.type), start)
+    return low.permuted(out, a, permutation)
 
 
 @op("slice")
 def slice_(low, out, a, start_indices, limit_indices, strides):
-    steps = strides or (1,) * a.rank
-    whole = [size == low_size and step == 1 for size, low_size, step in zip(out.shape, a.shape, steps)]
-
-    def element(indices):
-        return a.at(tuple(moved(low, *of_axis) for of_axis in zip(indices, start_indices, steps)))
-
-    return low.array(out, [a.extents[i] if whole[i] else size for i, size in enumerate(out.shape)], element, a)
+    return low.sliced(out, a, start_indices, strides or (1,) * a.rank)
 
 
 @op("rev")
 def rev(low, out, a, dimensions):
-    def element(indices):
-        ops = low.builder
-        return a.at(tuple(
-            ops.op("sub", ops.const(low.fixed(a.extents[axis]) - 1, index.type), index) if axis in dimensions else index
-            for axis, index in enumerate(indices)
-        ))  # fmt: skip
-
-    return low.array(out, a.extents, element, a)
+    return low.flipped(out, a, dimensions)
 
 
 @op("iota")
@@ -317,31 +245,12 @@ def iota(low, out, *_, dimension, **__):
 
 @op("stack")
 def stack(low, out, *arrays, axis):
-    def element(indices):
-        ops, index, result = low.builder, indices[axis], None
-        for number in reversed(range(len(arrays))):
-            value = arrays[number].at((*indices[:axis], *indices[axis + 1 :]))
-            result = value if result is None else chosen(ops, at_most(ops, index, number), value, result)
-        return result
-
-    return low.array(out, out.shape, element, *arrays)
+    return low.stacked(out, arrays, axis)
 
 
 @op("concatenate")
 def concatenate(low, out, *arrays, dimension):
-    ops, ends = low.builder, []
-    for a in arrays:
-        ends.append((ends[-1] if ends else 0) + low.fixed(a.extents[dimension]))
-
-    def element(indices):
-        index, result = indices[dimension], None
-        for a, end in reversed(list(zip(arrays, ends))):
-            here = moved(low, index, low.fixed(a.extents[dimension]) - end)
-            value = a.at((*indices[:dimension], here, *indices[dimension + 1 :]))
-            result = value if result is None else chosen(ops, at_most(ops, index, end - 1), value, result)
-        return result
-
-    return low.array(out, out.shape, element, *arrays)
+    return low.joined(out, arrays, dimension)
 
 
 # ---- Gathers ----
@@ -371,7 +280,7 @@ def started(low, a, axis, start, size, offset):
     if not is_read and stays_inside(low, start, a.shape[axis], size) is not None:
         start = ops.op("max", start, ops.const(0, start.type))
         start = ops.op("min", start, ops.const(low.fixed(extent) - size, start.type))
-    return moved(low, offset, start)
+    return low.moved(offset, start)
 
 
 @op("dynamic_slice")
@@ -441,17 +350,19 @@ def filling(ops, dtype, type, given):
 # ---- Sums ----
 
 
-def summed(low, out, array, axes):
-    ops = low.builder
-    total = low.reduce(
-        out, array, axes, False, lambda x, y: ops.op("add", x, y), lambda x: x, ops.const(0, array.type)
-    )  # fmt: skip
-    return elementwise(low, out, lambda ops, x: x, total)
+def in_width(low, out, array):
+    """Returns the array, wrapped to the result's width."""
+    return elementwise(low, out, lambda ops, x: x, array)
 
 
 @op("reduce_sum")
 def reduce_sum(low, out, a, axes, **_):
-    return summed(low, out, a, axes)
+    return in_width(low, out, low.summed(out, a, axes))
+
+
+@op("dot_general")
+def dot_general(low, out, a, b, *, dimension_numbers, **_):
+    return in_width(low, out, low.contracted(out, a, b, *dimension_numbers))
 
 
 def folded(name, bool_name):
@@ -459,8 +370,7 @@ def folded(name, bool_name):
         if a.type == "bool" and bool_name in ("and", "or"):
             return low.any_of(out, a, axes, False, bool_name == "and")
         fold = named(name, bool_name)
-        result = low.reduce(out, a, axes, False, lambda x, y: fold(low.builder, x, y))
-        return elementwise(low, out, lambda ops, x: x, result)
+        return in_width(low, out, low.reduce(out, a, axes, False, lambda x, y: fold(low.builder, x, y)))
 
     return handler
 
@@ -486,35 +396,7 @@ def searched(low, out, jaxpr, table, queries):
         return ops.cast(is_before(ops, value, limit), "i32")
 
     terms = low.array(None, [*queries.extents, table.extents[0]], element, table, queries)
-    return low.elementwise(out, lambda x: x, (low.count_of(None, terms, [queries.rank], False), ir_type(out.dtype)))
-
-
-@op("dot_general")
-def dot_general(low, out, a, b, *, dimension_numbers, **_):
-    (a_summed, b_summed), (a_batch, b_batch) = dimension_numbers
-    ops, count = low.builder, len(out.shape)
-    a_free = [axis for axis in range(a.rank) if axis not in (*a_summed, *a_batch)]
-    b_free = [axis for axis in range(b.rank) if axis not in (*b_summed, *b_batch)]
-    # The axes of the product before it is summed: batch, free ones of a, free ones of b, summed ones.
-    order_a, order_b = [*a_batch, *a_free, *a_summed], [*b_batch, *b_free, *b_summed]
-    sizes = [*out.shape, *(a.shape[axis] for axis in a_summed)]
-    type = _Aval(tuple(sizes), out.dtype)
-
-    def element(indices):
-        batch, summed_ones = indices[: len(a_batch)], indices[count:]
-        of_a = (*batch, *indices[len(a_batch) : len(a_batch) + len(a_free)], *summed_ones)
-        of_b = (*batch, *indices[len(a_batch) + len(a_free) : count], *summed_ones)
-        left = a.at(tuple(of_a[order_a.index(axis)] for axis in range(a.rank)))
-        right = b.at(tuple(of_b[order_b.index(axis)] for axis in range(b.rank)))
-        return named("mul", "and")(ops, ops.cast(left, terms.type), ops.cast(right, terms.type))
-
-    terms = low.array(type, [*out.shape, *(a.extents[axis] for axis in a_summed)], element, a, b)
-    return summed(low, out, terms, range(count, len(sizes)))
-
-
-class _Aval:
-    def __init__(self, shape, dtype):
-        self.shape, self.dtype = shape, dtype
+    return low.elementwise(out, lambda x: x, (low.summed(None, terms, [queries.rank], type="i32"), ir_type(out.dtype)))
 
 
 _LOOPS = {"while": "lax.while_loop or lax.fori_loop"}

@@ -1,5 +1,6 @@
 """Translates functions of jax.numpy to IR text: traces them to jaxprs, and translates these."""
 
+import functools
 import inspect
 import itertools
 import keyword
@@ -18,7 +19,7 @@ from .._ir_text import DIMS, EXTENT_OF_PARAM, Capture, Program
 from .._suspicions import warn_of
 from ..errors import UntranslatableError
 from .integers import IntegerBuilder
-from .operations import HANDLERS, at_most, check_operation, chosen, searched
+from .operations import check_operation, searched
 
 DTYPE_NAMES = {
     "bool": "bool", "uint8": "u8", "int8": "i8", "int16": "i16", "int32": "i32", "int64": "i64", "float16": "f16",
@@ -306,7 +307,7 @@ class _Translator:
                 if not result.rank:
                     result.at(())  # now, so that rounds are not nested in one another
         stacked = [
-            HANDLERS["stack"](self.low, variable.aval, *arrays, axis=0)
+            self.low.stacked(_computed(variable.aval), arrays, 0)
             for variable, *arrays in zip(eqn.outvars[carried:], *given)
         ]
         return [*carry, *stacked]
@@ -318,10 +319,7 @@ class _Translator:
         for variable, *arrays in zip(eqn.outvars, *cases):
 
             def element(indices, arrays=arrays):
-                ops, place, result = self.builder, which.at(()), arrays[-1].at(indices)
-                for number in reversed(range(len(arrays) - 1)):
-                    result = chosen(ops, at_most(ops, place, number), arrays[number].at(indices), result)
-                return result
+                return self.builder.chosen(which.at(()), [functools.partial(x.at, indices) for x in arrays])
 
             results.append(self.low.array(_computed(variable.aval), variable.aval.shape, element, *arrays))
         return results

@@ -1,12 +1,29 @@
-"""Arithmetic, powers, and functions of floats."""
+"""Arithmetic, powers, bits, and functions of floats."""
 
 import math
 
-import torch
-
 from ..._arrays import Array
-from ..._formulas import power_of, power_of_ints, random_at, remainder_of, sign_of, sinc_of, truncated
-from .table import arithmetic, converted, op
+from ..._formulas import (
+    is_nan, named, power_of, power_of_ints, random_at, remainder_of, sign_of, sinc_of, truncated,
+)  # fmt: skip
+from ..._ir_text import INT_BITS
+from ..._spec import FUNCTIONS_OF_IR
+from .table import arithmetic, converted, of_elements, op
+
+for _name in (*FUNCTIONS_OF_IR, "hypot"):
+    of_elements(_name)(named(_name))
+for _name, _ir, _of_bools in (
+    ("mul", "mul", "and"), ("remainder", "mod", None), ("neg", "neg", None), ("minimum", "min", "and"),
+    ("maximum", "max", "or"), ("bitwise_not", "not", None), ("bitwise_and", "and", None), ("__and__", "and", None),
+    ("bitwise_or", "or", None), ("__or__", "or", None), ("bitwise_xor", "xor", None), ("__xor__", "xor", None),
+):  # fmt: skip
+    of_elements(_name)(named(_ir, _of_bools))
+of_elements("fmod")(remainder_of)
+of_elements("sign")(sign_of)
+of_elements("sinc")(sinc_of)
+
+
+# ---- Arithmetic ----
 
 
 def scaled(low, out, b, alpha):
@@ -16,39 +33,27 @@ def scaled(low, out, b, alpha):
     if not isinstance(b, Array):
         return b * alpha
     b = converted(low, b, out.dtype)
-    return arithmetic(low, b.meta, lambda x: low.builder.op("mul", x, low.builder.const(alpha, x.type)), b)
-
-
-# ---- Arithmetic ----
+    return arithmetic(low, b.meta, lambda ops, x: ops.op("mul", x, ops.const(alpha, x.type)), b)
 
 
 @op("add")
 def add(low, out, a, b, alpha=1):
-    name = "or" if out.dtype == torch.bool else "add"
-    return arithmetic(low, out, lambda x, y: low.builder.op(name, x, y), a, scaled(low, out, b, alpha))
+    return arithmetic(low, out, named("add", "or"), a, scaled(low, out, b, alpha))
 
 
 @op("sub")
 def sub(low, out, a, b, alpha=1):
-    return arithmetic(low, out, lambda x, y: low.builder.op("sub", x, y), a, scaled(low, out, b, alpha))
+    return arithmetic(low, out, named("sub"), a, scaled(low, out, b, alpha))
 
 
 @op("rsub")
 def rsub(low, out, a, b, alpha=1):
-    return arithmetic(low, out, lambda x, y: low.builder.op("sub", y, x), scaled(low, out, a, alpha), b)
-
-
-@op("mul")
-def mul(low, out, a, b):
-    name = "and" if out.dtype == torch.bool else "mul"
-    return arithmetic(low, out, lambda x, y: low.builder.op(name, x, y), a, b)
+    return arithmetic(low, out, named("sub"), b, scaled(low, out, a, alpha))
 
 
 @op("div", "true_divide", "divide")
 def div(low, out, a, b, rounding_mode=None):
-    ops = low.builder
-
-    def function(x, y):
+    def function(ops, x, y):
         if rounding_mode == "floor":
             return ops.op("floor_div", x, y)
         if rounding_mode == "trunc":
@@ -63,34 +68,33 @@ def floor_divide(low, out, a, b):
     return div(low, out, a, b, "floor")
 
 
-@op("remainder")
-def remainder(low, out, a, b):
-    return arithmetic(low, out, lambda x, y: low.builder.op("mod", x, y), a, b)
+@of_elements("abs")
+def absolute(ops, x):
+    return x if x.type == "bool" else ops.op("abs", x)
 
 
-@op("fmod")
-def fmod(low, out, a, b):
-    return arithmetic(low, out, lambda x, y: remainder_of(low.builder, x, y), a, b)
+@of_elements("reciprocal")
+def reciprocal(ops, x):
+    return ops.op("div", ops.const(1, "f32"), x)
 
 
-@op("neg")
-def neg(low, out, a):
-    return arithmetic(low, out, lambda x: low.builder.op("neg", x), a)
+def shift(name):
+    def function(ops, x, count):
+        width = INT_BITS[x.type]
+        last = ops.const(width - 1, x.type)
+        if count.is_const and 0 <= ops.number(count) < width:
+            return ops.op(name, x, count)
+        is_inside = ops.op("and", ops.compare("le", ops.const(0, x.type), count), ops.compare("le", count, last))
+        # Counts beyond the width give 0, and the sign for >>.
+        if name == "shl":
+            return ops.select(is_inside, ops.op("shl", x, count), ops.const(0, x.type))
+        return ops.op("shr", x, ops.select(is_inside, count, last))
+
+    return function
 
 
-@op("abs")
-def absolute(low, out, a):
-    return arithmetic(low, out, lambda x: x if x.type == "bool" else low.builder.op("abs", x), a)
-
-
-@op("sign")
-def sign(low, out, a):
-    return arithmetic(low, out, lambda x: sign_of(low.builder, x), a)
-
-
-@op("reciprocal")
-def reciprocal(low, out, a):
-    return arithmetic(low, out, lambda x: low.builder.op("div", low.builder.const(1, "f32"), x), a)
+of_elements("bitwise_left_shift", "__lshift__")(shift("shl"))
+of_elements("bitwise_right_shift", "__rshift__")(shift("shr"))
 
 
 # ---- Powers ----
@@ -98,9 +102,7 @@ def reciprocal(low, out, a):
 
 @op("pow")
 def power(low, out, base, exponent):
-    ops = low.builder
-
-    def known(x):
+    def known(ops, x):
         if exponent == int(exponent) and abs(exponent) <= 64:
             one = ops.const(1, x.type)
             if exponent == 0:
@@ -113,7 +115,7 @@ def power(low, out, base, exponent):
             return ops.op("sqrt" if exponent > 0 else "rsqrt", x)
         return ops.op("pow", x, ops.const(exponent, "f32"))
 
-    def general(x, y):
+    def general(ops, x, y):
         if x.type != "f32":
             return power_of_ints(ops, x, y)
         if not isinstance(base, Array) and base == 2:
@@ -125,23 +127,7 @@ def power(low, out, base, exponent):
     return arithmetic(low, out, known, base)
 
 
-@op("exp2")
-def exp2(low, out, a):
-    return arithmetic(low, out, lambda x: low.builder.op("exp2", x), a)
-
-
 # ---- Functions of floats ----
-
-
-def function_of_floats(name):
-    return lambda low, out, *operands: arithmetic(low, out, lambda *x: low.builder.op(name, *x), *operands)
-
-
-for _name in (
-    "exp", "expm1", "log", "log2", "log1p", "sqrt", "rsqrt", "sin", "cos", "tan", "asin", "acos", "atan", "atan2",
-    "sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "sigmoid", "erf", "erfc", "hypot",
-):  # fmt: skip
-    op(_name)(function_of_floats(_name))
 
 
 @op("random_at")
@@ -149,29 +135,34 @@ def random(low, out, *operands):
     return low.elementwise(out, lambda *x: random_at(low.builder, *x), *[(x, x.type) for x in operands])
 
 
-@op("sinc")
-def sinc(low, out, a):
-    return arithmetic(low, out, lambda x: sinc_of(low.builder, x), a)
-
-
-@op("log10")
-def log10(low, out, a):
-    ops = low.builder
-    return arithmetic(low, out, lambda x: ops.op("mul", ops.op("log", x), ops.const(1 / math.log(10), "f32")), a)
+@of_elements("log10")
+def log10(ops, x):
+    return ops.op("mul", ops.op("log", x), ops.const(1 / math.log(10), "f32"))
 
 
 def rounding(name):
-    return lambda low, out, a: arithmetic(low, out, lambda x: low.builder.op(name, x) if x.type == "f32" else x, a)
+    return lambda low, out, a: arithmetic(low, out, lambda ops, x: ops.op(name, x) if x.type == "f32" else x, a)
 
 
 for _name in ("floor", "ceil", "trunc", "round"):
     op(_name)(rounding(_name))
 
 
-@op("relu")
-def relu(low, out, a):
-    ops = low.builder
+@of_elements("relu")
+def relu(ops, x):
     # Not max, because the gradient at 0 is 0.
-    return arithmetic(
-        low, out, lambda x: ops.select(ops.compare("le", x, ops.const(0, x.type)), ops.const(0, x.type), x), a
-    )
+    return ops.select(ops.compare("le", x, ops.const(0, x.type)), ops.const(0, x.type), x)
+
+
+def ignoring_nan(name):
+    def function(ops, x, y):
+        result = ops.op(name, x, y)
+        if x.type != "f32":
+            return result
+        return ops.select(is_nan(ops, x), y, ops.select(is_nan(ops, y), x, result))
+
+    return function
+
+
+of_elements("fmin")(ignoring_nan("min"))
+of_elements("fmax")(ignoring_nan("max"))

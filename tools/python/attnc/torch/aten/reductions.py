@@ -1,10 +1,12 @@
 """Folds, sums and products along axes."""
 
+import functools
 import math
 
 import torch
 
 from ..._arrays import Array, ir_type
+from ..._formulas import named
 from ...errors import UntranslatableError
 from .table import adopted, common_dtype, converted, meta_of, op
 
@@ -13,31 +15,22 @@ def dims_of(array, dim):
     return list(range(array.rank)) if dim is None or dim == [] else [dim] if isinstance(dim, int) else list(dim)
 
 
-def summed(low, out, array, dims, keepdim):
-    ops, type = low.builder, array.type
-    return low.reduce(out, array, dims, keepdim, lambda x, y: ops.op("add", x, y), lambda x: x, ops.const(0, type))
-
-
 @op("sum")
 def sum_(low, out, a, dim=None, keepdim=False, dtype=None):
-    return summed(low, out, converted(low, a, out.dtype), dims_of(a, dim), keepdim)
+    return low.summed(out, converted(low, a, out.dtype), dims_of(a, dim), keepdim)
 
 
 @op("mean")
 def mean(low, out, a, dim=None, keepdim=False, dtype=None):
-    dims, count = dims_of(a, dim), 1
-    for axis in dims:
-        count *= low.fixed(a.extents[axis])
-    total = summed(low, out, converted(low, a, out.dtype), dims, keepdim)
+    count = math.prod(low.fixed(a.extents[axis]) for axis in dims_of(a, dim))
+    total = sum_(low, out, a, dim, keepdim)
     return low.elementwise(out, lambda x: low.builder.op("div", x, low.builder.const(count, "f32")), (total, "f32"))
 
 
 def folded(name, bool_name=None):
     def handler(low, out, a, dim=None, keepdim=False, **_):
-        if a.dtype == torch.bool and out.dtype == torch.bool:
-            return low.reduce(out, a, dims_of(a, dim), keepdim, lambda x, y: low.builder.op(bool_name, x, y))
-        a = converted(low, a, out.dtype)
-        return low.reduce(out, a, dims_of(a, dim), keepdim, lambda x, y: low.builder.op(name, x, y))
+        fold = functools.partial(named(name, bool_name), low.builder)
+        return low.reduce(out, converted(low, a, out.dtype), dims_of(a, dim), keepdim, fold)
 
     return handler
 
@@ -107,7 +100,7 @@ def passed(low, out, boundaries, values, is_right):
         return ops.cast(ops.op("not", is_beyond), "i32")
 
     terms = low.array(None, [*low.broadcast(out, [values]), boundaries.extents[-1]], element, boundaries, values)
-    count = low.count_of(torch.empty_like(out, dtype=torch.int32), terms, [len(out.shape)], False)
+    count = low.summed(torch.empty_like(out, dtype=torch.int32), terms, [len(out.shape)], type="i32")
     return converted(low, count, out.dtype)
 
 
@@ -132,7 +125,7 @@ def vector_norm(low, out, a, ord=2, dim=None, keepdim=False, dtype=None):
     if ord not in (1, 2):
         raise UntranslatableError(f"a norm of order {ord}; there are 1, 2 and infinity")
     if ord == 1:
-        return summed(low, out, magnitude, dims, keepdim)
+        return low.summed(out, magnitude, dims, keepdim)
     squares = low.elementwise(a.meta, lambda x: ops.op("mul", x, x), (a, "f32"))
     zero = ops.const(0, "f32")
 
@@ -140,38 +133,8 @@ def vector_norm(low, out, a, ord=2, dim=None, keepdim=False, dtype=None):
         # If the sum is 0, the gradient of the norm is 0.
         return ops.select(ops.compare("eq", x, zero), zero, ops.op("sqrt", x))
 
-    return low.elementwise(out, root, (summed(low, out, squares, dims, keepdim), "f32"))
+    return low.elementwise(out, root, (low.summed(out, squares, dims, keepdim), "f32"))
 
 
-def product(low, out, a, b, a_axes, b_axes):
-    """Sums a[...] * b[...] over their shared last index. `a_axes(result, k)` and `b_axes` return the indices of the
-    factors."""
-    type, ops = ir_type(out.dtype), low.builder
-    terms_meta = torch.empty((*out.shape, a.shape[-1]), dtype=out.dtype, device="meta")
-
-    def element(indices):
-        left, right = a.at(a_axes(indices[:-1], indices[-1])), b.at(b_axes(indices[:-1], indices[-1]))
-        return ops.op("mul", ops.cast(left, type), ops.cast(right, type))
-
-    terms = low.array(terms_meta, [*out.shape, a.extents[-1]], element, a, b)
-    return summed(low, out, terms, [len(out.shape)], False)
-
-
-@op("dot", "vdot")
-def dot(low, out, a, b):
-    return product(low, out, a, b, lambda i, k: (k,), lambda i, k: (k,))
-
-
-@op("mv")
-def mv(low, out, a, b):
-    return product(low, out, a, b, lambda i, k: (i[0], k), lambda i, k: (k,))
-
-
-@op("mm")
-def mm(low, out, a, b):
-    return product(low, out, a, b, lambda i, k: (i[0], k), lambda i, k: (k, i[1]))
-
-
-@op("bmm")
-def bmm(low, out, a, b):
-    return product(low, out, a, b, lambda i, k: (i[0], i[1], k), lambda i, k: (i[0], k, i[2]))
+op("dot", "vdot", "mv", "mm")(lambda low, out, a, b: low.contracted(out, a, b, ([a.rank - 1], [0])))
+op("bmm")(lambda low, out, a, b: low.contracted(out, a, b, ([2], [1]), ([0], [0])))

@@ -6,17 +6,19 @@ unchanged. It returns an Array, or a list of them if the operation has several r
 
 import torch
 
-from ..._arrays import Array, ir_type
+from ..._arrays import Array, ir_type, registry
 from ..._formulas import narrow, to_dtype
 from ...errors import UntranslatableError
 
-HANDLERS = {}  # name of an ATen packet -> handler
+HANDLERS, op = registry()  # by names of ATen packets
 
 
-def op(*names):
-    def register(handler):
-        HANDLERS.update(dict.fromkeys(names, handler))
-        return handler
+def of_elements(*names):
+    """Registers function(builder, values...) as arithmetic."""
+
+    def register(function):
+        op(*names)(lambda low, out, *operands: arithmetic(low, out, function, *operands))
+        return function
 
     return register
 
@@ -52,13 +54,12 @@ def adopted(low, operand, dtype):
 
 
 def arithmetic(low, out, function, *operands):
-    """Computes in the result's type, and wraps to its width."""
+    """Computes function(builder, values...) in the result's type, and wraps it to its width."""
     type = ir_type(out.dtype)
     return low.elementwise(
-        out,
-        lambda *values: narrow(low.builder, function(*values), out.dtype),
+        out, lambda *values: narrow(low.builder, function(low.builder, *values), out.dtype),
         *[(adopted(low, x, out.dtype), type) for x in operands],
-    )
+    )  # fmt: skip
 
 
 @op("_to_copy", "to", "convert_element_type", "clone", "alias", "lift_fresh_copy", "lift_fresh", "contiguous", "_conj")

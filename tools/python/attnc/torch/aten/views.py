@@ -2,7 +2,7 @@
 
 import torch
 
-from ..._arrays import Array, fold_index, ir_type
+from ..._arrays import Array, ir_type
 from ...errors import UntranslatableError
 from .table import number_in, op
 
@@ -18,34 +18,11 @@ def filled(low, out, number):
     return low.array(out, out.shape, lambda indices: low.builder.const(number, type))
 
 
-@op("full", "full_like")
-def full(low, out, _, number, **__):
-    return filled(low, out, number)
-
-
-@op("new_full")
-def new_full(low, out, _, __, number, **___):
-    return filled(low, out, number)
-
-
-@op("scalar_tensor")
-def scalar_tensor(low, out, number, **_):
-    return filled(low, out, number)
-
-
-@op("zeros", "new_zeros", "zeros_like")
-def zeros(low, out, *_, **__):
-    return filled(low, out, 0)
-
-
-@op("ones", "new_ones", "ones_like")
-def ones(low, out, *_, **__):
-    return filled(low, out, 1)
-
-
-@op("fill", "fill_")
-def fill(low, out, _, number):
-    return filled(low, out, number)
+# By the place of the number among the arguments.
+for _place, _names in enumerate((("scalar_tensor",), ("full", "full_like", "fill", "fill_"), ("new_full",))):
+    op(*_names)(lambda low, out, *arguments, place=_place, **_: filled(low, out, arguments[place]))
+op("zeros", "new_zeros", "zeros_like")(lambda low, out, *_, **__: filled(low, out, 0))
+op("ones", "new_ones", "ones_like")(lambda low, out, *_, **__: filled(low, out, 1))
 
 
 @op("arange")
@@ -95,26 +72,15 @@ def unsqueeze(low, out, a, dim):
 @op("squeeze", "squeeze_copy")
 def squeeze(low, out, a, dims=None):
     dims = range(a.rank) if dims is None else [dims] if isinstance(dims, int) else dims
-    gone = {axis_of(a, dim) for dim in dims}
-    gone = {axis for axis in gone if axis < a.rank and a.shape[axis] == 1}
+    gone = {axis for axis in (axis_of(a, dim) for dim in dims) if axis < a.rank and a.shape[axis] == 1}
     for axis in gone:
         low.fixed(a.extents[axis])
-
-    def element(indices):
-        rest = iter(indices)
-        return a.at(tuple(low.index(0) if axis in gone else next(rest) for axis in range(a.rank)))
-
-    return low.array(out, [extent for axis, extent in enumerate(a.extents) if axis not in gone], element, a)
+    return low.squeezed(out, a, gone)
 
 
 @op("permute", "permute_copy")
 def permute(low, out, a, dims):
-    dims = [dim % a.rank for dim in dims]
-
-    def element(indices):
-        return a.at(tuple(indices[dims.index(axis)] for axis in range(a.rank)))
-
-    return low.array(out, [a.extents[dim] for dim in dims], element, a)
+    return low.permuted(out, a, [dim % a.rank for dim in dims])
 
 
 @op("transpose", "transpose_copy")
@@ -123,12 +89,12 @@ def transpose(low, out, a, first, second):
     first, second = axis_of(a, first), axis_of(a, second)
     if a.rank:
         dims[first], dims[second] = dims[second], dims[first]
-    return permute(low, out, a, dims)
+    return low.permuted(out, a, dims)
 
 
 @op("t", "t_copy", "numpy_T")
 def t(low, out, a):
-    return permute(low, out, a, list(reversed(range(a.rank))))
+    return low.permuted(out, a, reversed(range(a.rank)))
 
 
 @op("select", "select_copy")
@@ -142,43 +108,15 @@ def select(low, out, a, dim, index):
 
 @op("slice", "slice_copy")
 def slice_(low, out, a, dim=0, start=None, end=None, step=1):
-    dim = axis_of(a, dim)
-    if out.shape[dim] == a.shape[dim] and step == 1:
-        return low.array(out, a.extents, a.at, a)
-    first, _, _ = slice(start, end, step).indices(low.fixed(a.extents[dim]))
-    extents, ops = list(a.extents), low.builder
-    extents[dim] = out.shape[dim]
-
-    def element(indices):
-        moved = ops.op(
-            "add", ops.op("mul", indices[dim], ops.const(step, indices[dim].type)), ops.const(first, indices[dim].type)
-        )
-        return a.at(indices[:dim] + (fold_index(ops, moved),) + indices[dim + 1 :])
-
-    return low.array(out, extents, element, a)
+    dim, starts, steps = axis_of(a, dim), [0] * a.rank, [1] * a.rank
+    if out.shape[dim] != a.shape[dim] or step != 1:
+        starts[dim], _, steps[dim] = slice(start, end, step).indices(low.fixed(a.extents[dim]))
+    return low.sliced(out, a, starts, steps)
 
 
 @op("flip")
 def flip(low, out, a, dims):
-    sizes = {dim % a.rank: low.fixed(a.extents[dim % a.rank]) for dim in dims}
-    ops = low.builder
-
-    def element(indices):
-        return a.at(
-            tuple(
-                fold_index(
-                    ops,
-                    ops.op(
-                        "add", ops.const(sizes[axis] - 1, index.type), ops.op("mul", ops.const(-1, index.type), index)
-                    ),
-                )
-                if axis in sizes
-                else index
-                for axis, index in enumerate(indices)
-            )
-        )
-
-    return low.array(out, a.extents, element, a)
+    return low.flipped(out, a, [dim % a.rank for dim in dims])
 
 
 @op("unbind", "unbind_copy")
@@ -191,52 +129,12 @@ def unbind(low, out, a, dim=0):
 
 @op("stack")
 def stack(low, out, arrays, dim=0):
-    dim %= out.dim()
-
-    def element(indices):
-        return choose(
-            low,
-            indices[dim],
-            [lambda a=a: low.value(a, indices[:dim] + indices[dim + 1 :], ir_type(out.dtype)) for a in arrays],
-        )
-
-    return low.array(out, out.shape, element, *arrays)
+    return low.stacked(out, arrays, dim % out.dim(), most=64)
 
 
 @op("cat")
 def cat(low, out, arrays, dim=0):
-    dim %= out.dim()
-    ops, type = low.builder, ir_type(out.dtype)
-    starts, total = [], 0
-    for a in arrays:
-        starts.append(total)
-        total += low.fixed(a.extents[dim])
-
-    def element(indices):
-        index, result = indices[dim], None
-        for a, start in reversed(list(zip(arrays, starts))):
-            if index.is_const and not start <= ops.number(index) < start + a.shape[dim]:
-                continue
-            moved = fold_index(ops, ops.op("add", index, ops.const(-start, index.type)))
-            value = ops.cast(a.at(indices[:dim] + (moved,) + indices[dim + 1 :]), type)
-            below = ops.compare("lt", index, ops.const(start + a.shape[dim], index.type))
-            result = value if result is None else ops.select(below, value, result)
-        return result
-
-    return low.array(out, out.shape, element, *arrays)
-
-
-def choose(low, index, candidates):
-    """Returns the candidate at an index."""
-    ops = low.builder
-    if index.is_const:
-        return candidates[ops.number(index)]()
-    if len(candidates) > 64:
-        raise UntranslatableError(f"an index into {len(candidates)} stacked values; at most 64 are chosen from")
-    result = candidates[-1]()
-    for place in reversed(range(len(candidates) - 1)):
-        result = ops.select(ops.compare("le", index, ops.const(place, index.type)), candidates[place](), result)
-    return result
+    return low.joined(out, arrays, dim % out.dim())
 
 
 # ---- Indexing ----
