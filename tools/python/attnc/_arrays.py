@@ -8,6 +8,7 @@ import math
 import operator
 import typing
 
+from ._diagnostics import kind_of, of_result
 from ._ir_text import Value
 from .errors import UntranslatableError
 
@@ -121,14 +122,25 @@ class Lowering:
         self.builder = builder
         self.constants = []  # (capture, tensor): tables that belong to the mod
 
+    # ---- Captures and results ----
+
     def captured(self, meta, declared):
-        """Returns (array, number of the capture) of a tensor that the mod captures. `declared` is its Capture."""
+        """Returns a tensor that the mod captures. `declared` is its Capture."""
         capture, type = self.builder.capture(declared), ir_type(meta.dtype)
         declared.fixed.update(axis for axis, size in enumerate(meta.shape) if size == 1)
         extents = [Axis(capture, axis, size) if size != 1 else 1 for axis, size in enumerate(meta.shape)]
         return self.array(
             meta, extents, lambda indices: self.builder.cast(self.builder.load(capture, indices), type)
-        ), capture
+        )  # fmt: skip
+
+    def result(self, function, is_score_mod, array, what):
+        """Returns the value of a mod that returns an array, which messages call `what`."""
+        if array.rank:
+            raise of_result(function, is_score_mod, "array-result", f"{what} of shape {array.shape}")
+        value = array.at(())
+        if not is_score_mod and value.type != "bool":
+            raise of_result(function, False, "mask-result", kind_of(value.type))
+        return self.builder.cast(value, "f32") if is_score_mod else value
 
     # ---- Extents ----
 

@@ -88,6 +88,36 @@ def check_mask_mod(mask_mod):
         )
 
 
+def check_heads(query, key, enable_gqa):
+    """Raises ValueError if the columns of query and key differ, or if their heads form no groups."""
+    if query.shape[3] != key.shape[3]:
+        raise ValueError(f"query has {query.shape[3]} columns, key {key.shape[3]}: they must be equal")
+    heads, kv_heads = query.shape[1], key.shape[1]
+    if not enable_gqa and heads != kv_heads:
+        raise ValueError(f"query has {heads} heads, key {kv_heads}: set enable_gqa=True for grouped queries")
+    if kv_heads == 0 or heads % kv_heads:
+        raise ValueError(f"query has {heads} heads, which is no multiple of the {kv_heads} of key")
+
+
+def check_mask_sizes(query, sizes):
+    """Raises ValueError if query has other numbers of batch entries and heads than a block mask, whose `sizes` end with
+    them."""
+    for axis, what in ((-2, "batch"), (-1, "heads")):
+        if len(sizes) >= -axis and sizes[axis] not in (1, query.shape[axis + 2]):
+            raise ValueError(
+                f"block_mask is of {what} {sizes[axis]}, query has {query.shape[axis + 2]}: create one for "
+                f"{query.shape[axis + 2]}, or for None if mask_mod does not depend on {what[0]}"
+            )
+
+
+def other_lengths(lengths, query, key):
+    """Returns what is wrong with a block mask of these lengths."""
+    return (
+        f"block_mask is of {lengths[0]} queries and {lengths[1]} keys, the operands have {query.shape[2]} and "
+        f"{key.shape[2]}: create one of these lengths"
+    )
+
+
 def of_call(function, error, is_score_mod):
     """Returns the error to raise if a mod does not take the arguments of its kind. None: it is another error."""
     traceback = error.__traceback__

@@ -5,8 +5,11 @@ scalars and free extents.
 """
 
 import dataclasses
+import itertools
+import keyword
 import math
 import operator
+import re
 import struct
 import typing
 
@@ -67,7 +70,7 @@ def is_widened(value):
 
 class Builder:
     def __init__(self):
-        self.nodes, self.known, self.captures, self.non_negative = [], {}, [], {}
+        self.nodes, self.known, self.captures, self.non_negative, self.names = [], {}, [], {}, set(DIMS)
 
     def make(self, op, type, operands=(), attr=None):
         key = (op, type, tuple(operand.number for operand in operands), attr)
@@ -99,9 +102,20 @@ class Builder:
         return value.attr[1]
 
     def capture(self, capture):
+        """Declares a Capture, whose name is a hint at first. Returns its number."""
+        capture.name = self._new_name(capture.name)
         capture.users = [set() for _ in capture.shape]
         self.captures.append(capture)
         return len(self.captures) - 1
+
+    def _new_name(self, hint):
+        name = re.sub(r"\W", "_", hint, flags=re.ASCII).strip("_")
+        if not name or name[0].isdigit() or keyword.iskeyword(name) or re.fullmatch(r"[nN]\d+(_high)?", name):
+            name = f"t_{name}" if name else "t"
+        numbered = (name if number == 1 else f"{name}_{number}" for number in itertools.count(1))
+        unique = next(name for name in numbered if name not in self.names)
+        self.names.add(unique)
+        return unique
 
     def load(self, capture, indices):
         declared = self.captures[capture]

@@ -8,7 +8,9 @@ attnc's own front end knows them without an import (dsl/SPEC.md).
 """
 
 import builtins
+import functools
 import math
+import operator
 import types
 
 from ._philox import random_of
@@ -95,10 +97,7 @@ def and_masks(*masks):
     """Returns a mask_mod that is true where all masks are."""
 
     def mask_mod(b, h, q_idx, kv_idx):
-        result = True
-        for mask in masks:
-            result = result & mask(b, h, q_idx, kv_idx)
-        return result
+        return functools.reduce(operator.and_, (mask(b, h, q_idx, kv_idx) for mask in masks), True)
 
     return mask_mod
 
@@ -107,10 +106,7 @@ def or_masks(*masks):
     """Returns a mask_mod that is true where any mask is."""
 
     def mask_mod(b, h, q_idx, kv_idx):
-        result = False
-        for mask in masks:
-            result = result | mask(b, h, q_idx, kv_idx)
-        return result
+        return functools.reduce(operator.or_, (mask(b, h, q_idx, kv_idx) for mask in masks), False)
 
     return mask_mod
 

@@ -10,14 +10,9 @@ import pathlib
 import tempfile
 
 from ._command import output_of
-from ._library import DTYPE_NAMES
+from ._library import DTYPE_NAMES, DTYPES, library
 from .dlpack import View, number_of, on_cpu
 
-_SAFETENSORS = {
-    "bool": "BOOL", "u8": "U8", "i8": "I8", "i16": "I16", "i32": "I32", "i64": "I64", "f16": "F16", "bf16": "BF16",
-    "f32": "F32", "f64": "F64", "e4m3": "F8_E4M3",
-}  # fmt: skip
-_BYTES = {"bool": 1, "e4m3": 1, "u8": 1, "i8": 1, "i16": 2, "f16": 2, "bf16": 2, "i32": 4, "f32": 4, "i64": 8, "f64": 8}
 # Notebooks draw masks of up to this many scores unasked, in about a second.
 MOST_UNASKED = 1 << 26
 
@@ -65,23 +60,24 @@ def unasked():
 
 def _write(path, tensors, operands):
     """Writes a safetensors file. Operands are holes at its end, which take no room on the disk."""
-    header, parts, end = {}, [], 0
+    header, held, parts, end = {}, {}, [], 0
     for name, tensor in tensors.items():
         view = View(on_cpu(tensor), name, False)
         dtype = DTYPE_NAMES[view.struct.dtype]
-        part = _dense(view.struct, _BYTES[dtype])
-        shape = list(view.struct.shape[: view.struct.rank])
-        header[name] = {"dtype": _SAFETENSORS[dtype], "shape": shape, "data_offsets": [end, end + len(part)]}
-        parts.append(part)
-        end += len(part)
-    for name, (dtype, shape) in operands.items():
-        size = math.prod(shape) * _BYTES[dtype]
-        header[name] = {"dtype": _SAFETENSORS[dtype], "shape": shape, "data_offsets": [end, end + size]}
-        end += size
+        parts.append(_dense(view.struct, _bytes_of(dtype)))
+        held[name] = dtype, view.struct.shape[: view.struct.rank]
+    for name, (dtype, shape) in (*held.items(), *operands.items()):
+        begin, end = end, end + math.prod(shape) * _bytes_of(dtype)
+        spelled = "F8_E4M3" if dtype == "e4m3" else dtype.upper()
+        header[name] = {"dtype": spelled, "shape": shape, "data_offsets": [begin, end]}
     text = json.dumps(header).encode()
     with path.open("wb") as file:
         file.write(len(text).to_bytes(8, "little") + text + b"".join(parts))
         file.truncate(8 + len(text) + end)
+
+
+def _bytes_of(dtype):
+    return library().attnc_dtype_bytes(DTYPES[dtype])
 
 
 def _dense(tensor, size):

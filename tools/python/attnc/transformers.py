@@ -20,6 +20,7 @@ from .torch.block_mask import BlockMask
 from .torch.flex import autocast, flex_attention
 from .torch.graphs import attend_in_graph, attend_recorded, is_recorded, is_traced
 from .torch.kernels import check_dtype
+from .torch.serving import weight_of_keys
 from .torch.translation import translate
 
 NAME = "attnc"
@@ -289,8 +290,7 @@ def attention(
         query, key, value, softcap, bias, mask_mod, block_mask, sequences, scaling, s_aux is not None
     )  # fmt: skip
     if s_aux is not None:
-        # A sink is one more score of each row, with value 0: the weights of the keys add up to the rest.
-        out = out * torch.sigmoid(lse - s_aux.float().view(1, -1, 1)).unsqueeze(-1).to(out.dtype)
+        out = out * weight_of_keys(lse, s_aux).to(out.dtype)
     return out.transpose(1, 2).contiguous(), None
 
 

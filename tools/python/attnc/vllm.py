@@ -75,10 +75,6 @@ class AttncBackend(AttentionBackend):
         return capability.major >= 8
 
     @classmethod
-    def supports_per_head_quant_scales(cls) -> bool:
-        return True
-
-    @classmethod
     def supports_combination(
         cls, head_size: int, dtype: torch.dtype, kv_cache_dtype: typing.Any, block_size: int | None, use_mla: bool,
         has_sink: bool, use_sparse: bool, use_mm_prefix: bool, device_capability: typing.Any,
@@ -89,21 +85,8 @@ class AttncBackend(AttentionBackend):
             return "attnc needs head sizes that are multiples of 16 for fp8 caches"
         return None
 
-    @classmethod
-    def supports_sink(cls) -> bool:
-        return True
-
-    @classmethod
-    def supports_mm_prefix(cls) -> bool:
-        return True
-
-    @classmethod
-    def supports_sliding_window(cls) -> bool:
-        return True
-
-    @classmethod
-    def supports_non_causal(cls) -> bool:
-        return True
+    supports_per_head_quant_scales = supports_sink = supports_mm_prefix = classmethod(lambda cls: True)
+    supports_sliding_window = supports_non_causal = classmethod(lambda cls: True)
 
     @classmethod
     def supports_device_cpu_query_lens_mismatch(cls) -> bool:

@@ -12,11 +12,11 @@ from jax.interpreters import ad, batching, mlir
 from jax.sharding import NamedSharding, PartitionSpec
 
 from .. import _spec as c
+from .._arrays import DTYPE_NAMES
 from .._cpu_notice import tell_of_cpu
 from .._library import check, compiler, library
 from ..launch import Launch
 from ..mod import Mod, _dense
-from .translation import DTYPE_NAMES
 
 # Operands: q, k, v and captured arrays. Results: out, lse. Parameters: `mods`, `scale`.
 attention_p = Primitive("attnc_attention")

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from .._diagnostics import check_mask_mod, check_score_mod
+from .._diagnostics import check_heads, check_mask_mod, check_mask_sizes, check_score_mod, other_lengths
 from .._suspicions import warn_of_mask
 from .calls import attention_backward_p, attention_p, mod_of
 from .translation import check_sizes, translated
@@ -79,30 +79,15 @@ def _check(query, key, value, enable_gqa, block_mask):
             raise ValueError(f"{name} is {x.dtype}; attnc computes bfloat16, float16 and float32: convert it")
         if x.dtype != query.dtype:
             raise ValueError(f"{name} is {x.dtype}, query {query.dtype}: make them alike")
-    if query.shape[3] != key.shape[3]:
-        raise ValueError(f"query has {query.shape[3]} columns, key {key.shape[3]}: they must be equal")
+    check_heads(query, key, enable_gqa)
     if key.shape[:3] != value.shape[:3]:
         raise ValueError(f"key is {key.shape}, value {value.shape}: they must be equal up to the last axis")
     if query.shape[0] != key.shape[0]:
         raise ValueError(f"query has batch {query.shape[0]}, key {key.shape[0]}: they must be equal")
-    heads, kv_heads = query.shape[1], key.shape[1]
-    if not enable_gqa and heads != kv_heads:
-        raise ValueError(f"query has {heads} heads, key {kv_heads}: set enable_gqa=True for grouped queries")
-    if kv_heads == 0 or heads % kv_heads:
-        raise ValueError(f"query has {heads} heads, which is no multiple of the {kv_heads} of key")
     if isinstance(block_mask, BlockMask):
-        batch, mask_heads, *lengths = block_mask.shape
-        if tuple(lengths) != (query.shape[2], key.shape[2]):
-            raise ValueError(
-                f"block_mask is of {lengths[0]} queries and {lengths[1]} keys, the operands have {query.shape[2]} and "
-                f"{key.shape[2]}: create one of these lengths"
-            )
-        for what, name, size, of_query in (("batch", "b", batch, query.shape[0]), ("heads", "h", mask_heads, heads)):
-            if size not in (1, of_query):
-                raise ValueError(
-                    f"block_mask is of {what} {size}, query has {of_query}: create one for {of_query}, or for None if "
-                    f"mask_mod does not depend on {name}"
-                )
+        if block_mask.shape[2:] != (query.shape[2], key.shape[2]):
+            raise ValueError(other_lengths(block_mask.shape[2:], query, key))
+        check_mask_sizes(query, block_mask.shape[:2])
     elif block_mask is not None and not callable(block_mask):
         raise TypeError(
             f"block_mask is {type(block_mask).__name__}: give a mask_mod(b, h, q_idx, kv_idx), or create_block_mask(...)"

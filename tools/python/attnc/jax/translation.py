@@ -2,8 +2,6 @@
 
 import functools
 import inspect
-import itertools
-import keyword
 import re
 
 import jax
@@ -13,19 +11,14 @@ from jax import lax
 from jax.errors import ConcretizationTypeError, TracerArrayConversionError, TracerIntegerConversionError
 from jax.extend.core import Literal
 
-from .._arrays import Array, Axis, Lowering, ir_type
-from .._diagnostics import Door, asked, kind_of, of_call, of_result
-from .._ir_text import DIMS, EXTENT_OF_PARAM, Capture, Program
+from .._arrays import DTYPE_NAMES, Array, Lowering, ir_type
+from .._diagnostics import Door, asked, of_call, of_result
+from .._ir_text import DIMS, EXTENT_OF_PARAM, PARAMS, Capture, Program
 from .._suspicions import warn_of
 from ..errors import UntranslatableError
 from .integers import IntegerBuilder
 from .operations import check_operation, searched
 
-DTYPE_NAMES = {
-    "bool": "bool", "uint8": "u8", "int8": "i8", "int16": "i16", "int32": "i32", "int64": "i64", "float16": "f16",
-    "bfloat16": "bf16", "float32": "f32",
-}  # fmt: skip
-_PARAMS = ("score", "b", "h", "q_idx", "kv_idx")
 _POSITIONS = (jax.ShapeDtypeStruct((), jnp.int32),) * 4
 _PARAM_TYPES = {"score_mod": (jax.ShapeDtypeStruct((), jnp.float32), *_POSITIONS), "mask_mod": _POSITIONS}
 # Primitives that call a jaxpr: the name of its parameter.
@@ -179,18 +172,9 @@ class _Translator:
     def __init__(self, names, problem):
         self.builder = IntegerBuilder({param: problem[name] for param, name in EXTENT_OF_PARAM.items()})
         self.low = Lowering(self.builder)
-        self.hints, self.names = names, set(DIMS)
+        self.hints = names
         self.captures, self.places = {}, []  # by place: Array; by capture: place
         self.inner, self.avals = {}, ()  # of the mod that is translated
-
-    def _new_name(self, hint):
-        name = re.sub(r"\W", "_", hint, flags=re.ASCII).strip("_")
-        if not name or name[0].isdigit() or keyword.iskeyword(name) or re.fullmatch(r"[nN]\d+", name):
-            name = f"t_{name}" if name else "t"
-        numbered = (name if number == 1 else f"{name}_{number}" for number in itertools.count(1))
-        unique = next(name for name in numbered if name not in self.names)
-        self.names.add(unique)
-        return unique
 
     def captured(self, place):
         """Returns a captured array by its place."""
@@ -210,14 +194,8 @@ class _Translator:
             raise UntranslatableError(
                 f"the mod captures `{hint}`, which has {len(aval.shape)} axes: attnc reads arrays of at most 6"
             )
-        capture = self.builder.capture(Capture(self._new_name(hint), DTYPE_NAMES[name], tuple(aval.shape)))
         self.places.append(place)
-        for axis, size in enumerate(aval.shape):
-            if size == 1:
-                self.builder.captures[capture].fixed.add(axis)
-        extents = tuple(Axis(capture, axis, size) if size != 1 else 1 for axis, size in enumerate(aval.shape))
-        found = Array(aval, extents, lambda indices: self.builder.load(capture, indices))
-        self.captures[place] = found
+        found = self.captures[place] = self.low.captured(aval, Capture(hint, DTYPE_NAMES[name], tuple(aval.shape)))
         return found
 
     def literal(self, value, aval):
@@ -232,21 +210,14 @@ class _Translator:
         what, held = traced.what, len(traced.places)
         self.inner, self.avals = traced.inner, captured_avals
         args = [self.captured(place) for place in traced.places]
-        for name, variable in zip(_PARAMS if what == "score_mod" else _PARAMS[1:], traced.variables[held:]):
+        for name, variable in zip([*PARAMS][what == "mask_mod" :], traced.variables[held:]):
             param = self.builder.param(name)
             args.append(Array(variable.aval, (), lambda indices, param=param: param))
         try:
             (result,) = self.run(traced.jaxpr, args, what)
         except _Placed as error:
             raise UntranslatableError(str(error)) from None
-        if result.rank:
-            raise of_result(traced.function, what == "score_mod", "array-result", f"an array of shape {result.shape}")
-        value = result.at(())
-        if what == "score_mod":
-            return self.builder.cast(value, "f32")
-        if value.type != "bool":
-            raise of_result(traced.function, False, "mask-result", kind_of(value.type))
-        return value
+        return self.low.result(traced.function, what == "score_mod", result, "an array")
 
     def run(self, jaxpr, args, what):
         """Returns the results of a jaxpr. `args` are its constants and arguments."""

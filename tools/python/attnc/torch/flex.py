@@ -6,7 +6,7 @@ import torch
 from torch.nn.attention import flex_attention as flex
 
 from .. import _spec as c
-from .._diagnostics import check_score_mod
+from .._diagnostics import check_heads, check_mask_sizes, check_score_mod, other_lengths
 from .._suspicions import warn_of_mask
 from ..launch import ALIGNED, OPTIONS, Launch, members_of
 from .autograd import attend, attend_by, is_current, wanted_by
@@ -141,13 +141,7 @@ def _check(query, key, value, enable_gqa, block_mask, devices=("cpu", "cuda")):
             raise ValueError(f"{name} is on {tensor.device}, query on {query.device}: move them to one device")
     if query.device.type not in devices:
         raise ValueError(f"query is on {query.device}; attnc computes on CUDA devices and on the CPU")
-    if query.shape[3] != key.shape[3]:
-        raise ValueError(f"query has {query.shape[3]} columns, key {key.shape[3]}: they must be equal")
-    heads, kv_heads = query.shape[1], key.shape[1]
-    if not enable_gqa and heads != kv_heads:
-        raise ValueError(f"query has {heads} heads, key {kv_heads}: set enable_gqa=True for grouped queries")
-    if kv_heads == 0 or heads % kv_heads:
-        raise ValueError(f"query has {heads} heads, which is no multiple of the {kv_heads} of key")
+    check_heads(query, key, enable_gqa)
     if block_mask is None:
         if query.shape[0] != key.shape[0]:
             raise ValueError(
@@ -163,18 +157,11 @@ def _check(query, key, value, enable_gqa, block_mask, devices=("cpu", "cuda")):
         of_lists = lists.shape[:-1]  # which may have no axes for batch and heads
     else:
         of_lists = block_mask._of[:2]
-    for axis, what in ((-2, "batch"), (-1, "heads")):
-        if len(of_lists) >= -axis and of_lists[axis] not in (1, query.shape[axis + 2]):
-            raise ValueError(
-                f"block_mask is of {what} {of_lists[axis]}, query has {query.shape[axis + 2]}: create one for "
-                f"{query.shape[axis + 2]}, or for None if mask_mod does not depend on {what[0]}"
-            )
+    check_mask_sizes(query, of_lists)
     lengths = block_mask.seq_lengths
     if tuple(lengths) != (query.shape[2], key.shape[2]) and not _covers_all(block_mask):
-        raise OperandError(
-            f"block_mask is of {lengths[0]} queries and {lengths[1]} keys, the operands have {query.shape[2]} and "
-            f"{key.shape[2]}: create one of these lengths{_adjusting(block_mask, query.shape[2], key.shape[2])}"
-        )
+        advice = _adjusting(block_mask, query.shape[2], key.shape[2])
+        raise OperandError(f"{other_lengths(lengths, query, key)}{advice}")
 
 
 def _keeps_any_length():

@@ -138,6 +138,12 @@ class Scales(typing.NamedTuple):
     v: torch.Tensor
 
 
+def weight_of_keys(lse, sinks):
+    """Returns what the weights of keys add up to, [B, H, Q_LEN, 1]. A sink of `sinks` [H] is one more score of each row,
+    with value 0."""
+    return torch.sigmoid(lse - sinks.float().view(1, -1, 1)).unsqueeze(-1)
+
+
 class Attention:
     """The attention of a layer. `slopes` f32 [H] are those of ALiBi, and `sinks` [H] its sinks; None: it has none."""
 
@@ -186,8 +192,7 @@ class Attention:
         lse = None if self.sinks is None else torch.empty(q.shape[:3], dtype=torch.float32, device=q.device)
         call.forward(Launch(numbers, self.scale, self, sequences), q, k, v, captures, out, lse, None)
         if lse is not None:
-            # A sink is one more score of each row, with value 0: the weights of the keys add up to the rest.
-            out.mul_(torch.sigmoid(lse - self.sinks.float().view(1, -1, 1)).unsqueeze(-1).to(out.dtype))
+            out.mul_(weight_of_keys(lse, self.sinks).to(out.dtype))
 
     def _views_of(self, scales):
         """Returns k_scales and v_scales of Sequences, and those of q [N, H / N]: views, so that later values are read."""

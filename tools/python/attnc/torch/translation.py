@@ -1,16 +1,15 @@
 """Translates callables to IR text: traces them, translates their graphs, and caches the result."""
 
 import inspect
-import keyword
-import re
 import threading
 import typing
 
 import torch
 
-from .._arrays import Array, Axis, Lowering, ir_type
+from .. import _arrays
+from .._arrays import Array, Lowering, ir_type
 from .._diagnostics import kind_of, of_result
-from .._ir_text import DIMS, Builder, Capture, Program, halves
+from .._ir_text import DIMS, PARAMS, Builder, Capture, Program, halves
 from .._suspicions import warn_of
 from ..mod import Mod
 from .aten import HANDLERS
@@ -19,17 +18,7 @@ from .guards import describe
 from .mistakes import TORCH
 from .tracing import number_of, trace
 
-DTYPE_NAMES = {
-    torch.bool: "bool",
-    torch.uint8: "u8",
-    torch.int8: "i8",
-    torch.int16: "i16",
-    torch.int32: "i32",
-    torch.int64: "i64",
-    torch.float16: "f16",
-    torch.bfloat16: "bf16",
-    torch.float32: "f32",
-}
+DTYPE_NAMES = {getattr(torch, name): short for name, short in _arrays.DTYPE_NAMES.items()}
 _MOST_KEPT = 1024
 
 
@@ -47,19 +36,8 @@ class _Graphs:
         self.is_complete = True  # whether the walk found all tensors
         self.asked, self.codes = set(), {}  # places of tensors whose numbers the mods read, and the code that ran
         self.stand_ins, self.sizes = stand_ins, []
-        self.names = set(DIMS)
 
     # ---- Captures ----
-
-    def _new_name(self, hint):
-        name = re.sub(r"\W", "_", hint, flags=re.ASCII).strip("_")
-        if not name or name[0].isdigit() or keyword.iskeyword(name) or re.fullmatch(r"[nN]\d+(_high)?", name):
-            name = f"t_{name}" if name else "t"
-        unique, number = name, 2
-        while unique in self.names:
-            unique, number = f"{name}_{number}", number + 1
-        self.names.add(unique)
-        return unique
 
     def captured(self, tensor, is_table):
         found = self.captures.get(id(tensor))
@@ -91,22 +69,15 @@ class _Graphs:
 
         def declared(name, dtype, half=None):
             self.sources.append(place if place is not None else tensor)
-            return self.builder.capture(Capture(self._new_name(name), dtype, tuple(tensor.shape), by_value, half))
+            return Capture(name, dtype, tuple(tensor.shape), by_value, half)
 
         if by_value and dtype == "i64":
-            value = self.builder.joined(declared(hint, "i32", 0), declared(f"{hint}_high", "i32", 1))
-            result = self.captures[id(tensor)] = Array(tensor, (), lambda indices: value)
-            return result
-        capture = declared(hint, dtype)
-        extents = tuple(Axis(capture, axis, size) if size != 1 else 1 for axis, size in enumerate(tensor.shape))
-        for axis, size in enumerate(tensor.shape):
-            if size == 1:
-                self.builder.captures[capture].fixed.add(axis)
-        type = ir_type(tensor.dtype)
-        result = Array(tensor, extents, lambda indices: self.builder.cast(self.builder.load(capture, indices), type))
-        if is_table:
-            result = self._table(tensor, result)
-        self.captures[id(tensor)] = result
+            parts = declared(hint, "i32", 0), declared(f"{hint}_high", "i32", 1)
+            value = self.builder.joined(*map(self.builder.capture, parts))
+            result = Array(tensor, (), lambda indices: value)
+        else:
+            result = self.low.captured(tensor, declared(hint, dtype))
+        result = self.captures[id(tensor)] = self._table(tensor, result) if is_table else result
         return result
 
     def _constant(self, tensor):
@@ -139,7 +110,7 @@ class _Graphs:
         places = {self.place_of.get(id(tensor)) for tensor in asked}
         self.is_complete = self.is_complete and None not in places
         self.asked |= places - {None}
-        params = iter(("score", "b", "h", "q_idx", "kv_idx") if is_score_mod else ("b", "h", "q_idx", "kv_idx"))
+        params = iter([*PARAMS][not is_score_mod :])
         values, views = {}, {}
         for node in graph.graph.nodes:
             if node.op == "placeholder":
@@ -171,23 +142,16 @@ class _Graphs:
         return next((x.stack_trace for x in graph.graph.nodes if (x.name, x.target) == (node.name, node.target)), "")
 
     def _result(self, result, function, is_score_mod):
-        wrong = "score-result" if is_score_mod else "mask-result"
+        if isinstance(result, bool) or isinstance(result, (int, float)) and is_score_mod:
+            value = self.builder.const(result, "bool" if isinstance(result, bool) else "f32")
+            result = Array(None, (), lambda indices: value)
+        if isinstance(result, Array):
+            return self.low.result(function, is_score_mod, result, "a tensor")
         if result is None:
             raise of_result(function, is_score_mod, "returns-none")
-        if isinstance(result, Array):
-            if result.rank:
-                raise of_result(function, is_score_mod, "array-result", f"a tensor of shape {result.shape}")
-            value = result.at(())
-        elif isinstance(result, bool) or isinstance(result, (int, float)) and is_score_mod:
-            value = self.builder.const(result, "bool" if isinstance(result, bool) else "f32")
-        else:
-            name = type(result).__name__
-            raise of_result(function, is_score_mod, wrong, kind_of(name) if name in ("int", "float") else f"a {name}")
-        if is_score_mod:
-            return self.builder.cast(value, "f32")
-        if value.type != "bool":
-            raise of_result(function, is_score_mod, wrong, kind_of(value.type))
-        return value
+        name = type(result).__name__
+        found = kind_of(name) if name in ("int", "float") else f"a {name}"
+        raise of_result(function, is_score_mod, "score-result" if is_score_mod else "mask-result", found)
 
     def _call(self, node, values, what):
         name = _name_of(node.target)
