@@ -10,6 +10,7 @@ Prints each offence and exits with 1 if there is any.
 """
 import argparse
 import ast
+import graphlib
 import pathlib
 import re
 import sys
@@ -158,20 +159,6 @@ def unit_of_include(file, header, files):
     return next((unit_of(name) for name in names if name in files), None)
 
 
-def way_back(unit, edges):
-    """Returns the shortest cycle of includes that begins and ends with `unit`, or None."""
-    ways = [[unit]]
-    met = set()
-    for way in ways:
-        for other in sorted(edges.get(way[-1], ())):
-            if other == unit:
-                return way + [unit]
-            if other not in met:
-                met.add(other)
-                ways.append(way + [other])
-    return None
-
-
 def units_of_includes(files):
     """Returns the units that each unit includes. `files`: the headers that each file includes, by file."""
     edges = {}
@@ -200,14 +187,12 @@ def imports_of(package):
 
 
 def cycles(edges):
-    """Returns the errors of cycles. `edges`: the units that each unit includes."""
-    errors, seen = [], set()
-    for unit in sorted(edges):
-        way = None if unit in seen else way_back(unit, edges)
-        if way:
-            seen.update(way)
-            errors.append(f"{' -> '.join(way)}: a cycle of includes; move what both need into a unit of its own")
-    return errors
+    """Returns the error of a cycle, if there is one. `edges`: the units that each unit includes."""
+    try:
+        graphlib.TopologicalSorter(edges).prepare()
+    except graphlib.CycleError as error:
+        return [f"{' -> '.join(reversed(error.args[1]))}: a cycle of includes; move what both need into a unit of its own"]
+    return []
 
 
 def check(root):

@@ -5,11 +5,10 @@ import dataclasses
 import functools
 import itertools
 import math
-import operator
 import typing
 
 from ._diagnostics import kind_of, of_result
-from ._ir_text import Value
+from ._ir_text import KNOWN_INDICES, Value
 from .errors import UntranslatableError
 
 # Dtypes of torch and JAX that tensors may have, by their names, and their names here.
@@ -27,7 +26,7 @@ MOST_ROUNDS = 1 << 24
 
 @functools.cache
 def ir_type(dtype):
-    """Returns the type that values of a dtype of torch or JAX are computed in. Half precision is computed in f32, as in a compiled
+    """Returns the type that values of a dtype of torch or JAX are computed in: f32 for half precision, as in a compiled
     FlexAttention."""
     library, point, name = str(dtype).rpartition(".")
     if name == "float64":
@@ -42,17 +41,14 @@ def ir_type(dtype):
     return _IR_TYPES[name]
 
 
-_KNOWN_INDICES = {"add": operator.add, "mul": operator.mul, "mod": operator.mod, "floor_div": operator.floordiv}
-
-
 def fold_index(ops, index):
     """Computes an index from known numbers, for tables that belong to the mod."""
-    if index.op not in _KNOWN_INDICES:
+    if index.op not in KNOWN_INDICES:
         return index
     operands = [fold_index(ops, operand) for operand in index.operands]
     if not all(operand.is_const for operand in operands):
         return index
-    return ops.const(_KNOWN_INDICES[index.op](*map(ops.number, operands)), index.type)
+    return ops.const(KNOWN_INDICES[index.op](*map(ops.number, operands)), index.type)
 
 
 def registry():
@@ -120,7 +116,6 @@ class Lowering:
 
     def __init__(self, builder):
         self.builder = builder
-        self.constants = []  # (capture, tensor): tables that belong to the mod
 
     # ---- Captures and results ----
 
@@ -161,8 +156,7 @@ class Lowering:
         return self.builder.const(number, "i32" if number == int(number) and abs(number) < 2**31 else "i64")
 
     def inside(self, index, extent):
-        """Returns an index of the mod as a non-negative one: negative ones count from the end. Every gather clamps
-        those outside."""
+        """Returns an index as a non-negative one: negative ones count from the end. Gathers clamp those outside."""
         b = self.builder
         if b.is_non_negative(index):
             return index
@@ -309,8 +303,7 @@ class Lowering:
     # ---- Folds ----
 
     def any_of(self, meta, array, dims, keepdim, is_all=False):
-        """Returns whether any element of an array of bools is true, or all are. A loop counts, because its only fold is
-        a sum."""
+        """Returns whether any of some bools is true, or all are. A loop counts, because its only fold is a sum."""
         b, name = self.builder, "and" if is_all else "or"
         if math.prod(self.fixed(array.extents[dim]) for dim in dims) < LOOP_FROM:
             fold = lambda x, y: b.op(name, x, y)  # noqa: E731
@@ -355,8 +348,7 @@ class Lowering:
         return self.summed(meta, terms, range(count, count + len(summed[0])), False, type)
 
     def reduce(self, meta, array, dims, keepdim, fold, sum_of=None, start=None):
-        """Folds over axes in the order of the index. If the fold is a sum, `sum_of(value)` makes it a loop when that
-        pays."""
+        """Folds over axes in the order of the index. `sum_of(value)` makes a fold that is a sum a loop, if that pays."""
         dims = sorted({dim % array.rank for dim in dims}) if array.rank else []
         counts = [self.fixed(array.extents[dim]) for dim in dims]
         total = math.prod(counts)

@@ -3,6 +3,7 @@
 import linecache
 import pathlib
 import sys
+import traceback
 import types
 
 _HERE = str(pathlib.Path(__file__).parent)
@@ -14,38 +15,33 @@ def is_ours(name: str, others: tuple[str, ...] = ()) -> bool:
 
 
 def stack_level(*others: str) -> int:
-    """Returns the `stacklevel` for warnings.warn() in the caller that names the first line outside of attnc and of the
-    folders `others`."""
-    frame, level = sys._getframe(1), 1
-    while frame.f_back is not None and is_ours(frame.f_code.co_filename, others):
-        frame, level = frame.f_back, level + 1
-    return level
+    """Returns the `stacklevel` for warnings.warn() of the first line outside of attnc and of the folders `others`."""
+    frames = traceback.walk_stack(sys._getframe(1))
+    return next((level for level, (frame, _) in enumerate(frames, 1) if not is_ours(frame.f_code.co_filename, others)), 1)
 
 
 def line_below(code: types.CodeType, *others: str) -> str:
-    """Returns "file:line" of the innermost line that runs outside of attnc and of the folders `others`, called by this
-    code. Empty if there is none."""
-    frame = sys._getframe(1)
-    while frame is not None and frame.f_code is not code:
+    """Returns "file:line" of the innermost line outside of attnc and `others` that this code called, or an empty text."""
+    for frame, line in traceback.walk_stack(sys._getframe(1)):
+        if frame.f_code is code:
+            break
         if not is_ours(frame.f_code.co_filename, others):
-            return f"{frame.f_code.co_filename}:{frame.f_lineno}"
-        frame = frame.f_back
+            return f"{frame.f_code.co_filename}:{line}"
     return ""
 
 
 def traceback_of(error: BaseException, *others: str) -> types.TracebackType | None:
     """Returns the innermost part of a traceback that is outside of attnc and of the folders `others`."""
-    found, traceback = None, error.__traceback__
-    while traceback is not None:
-        if not is_ours(traceback.tb_frame.f_code.co_filename, others):
-            found = traceback
-        traceback = traceback.tb_next
+    found, part = None, error.__traceback__
+    while part is not None:
+        if not is_ours(part.tb_frame.f_code.co_filename, others):
+            found = part
+        part = part.tb_next
     return found
 
 
 def place_of(error: BaseException, *others: str) -> tuple[str, str]:
-    """Returns ("file:line", text) of the innermost line that raised outside of attnc and of the folders `others`. Both
-    may be empty."""
+    """Returns ("file:line", text) of the innermost line that raised outside of attnc and `others`, or empty texts."""
     found = traceback_of(error, *others)
     if found is None:
         return "", ""

@@ -18,8 +18,7 @@ def _has_gpu():
 
 
 def tell_of_cpu(q, v, *others):
-    """Warns once per process, if a problem is large or there is a GPU. `others`: folders whose code did not choose the
-    device."""
+    """Warns once per process, if a problem is large or there is a GPU. `others`: folders that did not choose the device."""
     global _is_told
     if _is_told:
         return

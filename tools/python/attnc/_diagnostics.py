@@ -6,6 +6,7 @@ end's id, words and layout, at the place in the mod's source. Not: what only one
 
 import ast
 import bisect
+import contextlib
 import functools
 import inspect
 import itertools
@@ -100,8 +101,7 @@ def check_heads(query, key, enable_gqa):
 
 
 def check_mask_sizes(query, sizes):
-    """Raises ValueError if query has other numbers of batch entries and heads than a block mask, whose `sizes` end with
-    them."""
+    """Raises ValueError if query has another batch, or heads, than a block mask, whose `sizes` end with both."""
     for axis, what in ((-2, "batch"), (-1, "heads")):
         if len(sizes) >= -axis and sizes[axis] not in (1, query.shape[axis + 2]):
             raise ValueError(
@@ -166,6 +166,32 @@ def unwrapped(function):
     return function
 
 
+def held_by(functions):
+    """Yields (name, value) of the functions, and of what they hold: in cells, globals, defaults, attributes of their objects,
+    arguments of partials. What functions and sequences among it hold comes as well, except for those of torch and JAX."""
+    left, seen = [("", function) for function in functions], set()
+    while left:
+        name, value = left.pop()
+        yield name, value
+        if isinstance(value, (list, tuple)):
+            left += [(name, item) for item in value]
+        package = str(getattr(value, "__module__", "")).partition(".")[0]
+        if not callable(value) or id(value) in seen or package in ("torch", "jax", "jaxlib"):
+            continue
+        seen.add(id(value))
+        if isinstance(value, functools.partial):
+            left += [("", value.func), *((name, item) for item in value.args), *value.keywords.items()]
+        left += getattr(getattr(value, "__self__", value), "__dict__", {}).items()
+        function = unwrapped(getattr(value, "__func__", value))
+        if inspect.isfunction(function):
+            code, scope, cells = function.__code__, function.__globals__, function.__closure__ or ()
+            left += [(name, scope[name]) for name in code.co_names if name in scope]
+            left += [*enumerate(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).items()]
+            for name, cell in zip(code.co_freevars, cells):
+                with contextlib.suppress(ValueError):  # not assigned yet
+                    left.append((name, cell.cell_contents))
+
+
 def code_of(function):
     """Returns the code that runs if a function, or a method or object like one, is called. None: it is not Python's."""
     function = unwrapped(function)
@@ -188,8 +214,7 @@ def _kind(dtype):
 
 
 class Source:
-    """The source of a mod. `parts` are the expressions and statements that raised in a frame, or else the definition of
-    a function; the likeliest first."""
+    """The source of a mod. `parts` are what raised in a frame, the likeliest first, or else the definition of a function."""
 
     def __init__(self, name, lines, tree, scopes):
         self.name, self.tree, self.scopes = name, tree, scopes
@@ -400,8 +425,7 @@ def _is_array(source, node):
 
 
 def _members(source, node):
-    """Returns the texts of what is looked through by `x in (1, 2)`. Empty: they are unknown, or this is no comparison of
-    this kind."""
+    """Returns the texts of what is looked through by `x in (1, 2)`. Empty: they are unknown, or this is something else."""
     if not isinstance(node, ast.Compare) or not isinstance(node.ops[0], (ast.In, ast.NotIn)) or len(node.ops) > 1:
         return ()
     if isinstance(node.comparators[0], (ast.List, ast.Tuple)):

@@ -3,11 +3,7 @@
 import math
 
 from ._arrays import ir_type
-
-_SMALL = {
-    "uint8": (0xFF, 0), "int8": (0xFF, 0x80), "uint16": (0xFFFF, 0), "int16": (0xFFFF, 0x8000),
-    "uint32": (0xFFFFFFFF, 0),
-}  # fmt: skip
+from ._ir_text import LIMITS
 
 
 def named(name, bool_name=None):
@@ -21,9 +17,11 @@ def is_nan(ops, x):
 
 def narrow(ops, value, dtype):
     """Wraps an integer to the width of a dtype of torch or JAX."""
-    mask, half = _SMALL.get(str(dtype).removeprefix("torch."), (0, 0))
-    if not mask:
+    name = str(dtype).removeprefix("torch.")
+    least, most = LIMITS.get(name, (0, 0))
+    if name in ("bool", "int32", "int64") or not most:
         return value
+    half, mask = -least, most - least
     if half:
         value = ops.op("add", value, ops.const(half, value.type))
     value = ops.op("and", value, ops.const(mask, value.type))

@@ -18,6 +18,10 @@ PARAMS = {"score": "f32", "b": "i32", "h": "i32", "q_idx": "i32", "kv_idx": "i32
 EXTENT_OF_PARAM = {"b": "B", "h": "H", "q_idx": "Q_LEN", "kv_idx": "KV_LEN"}
 DIMS = ("B", "H", "HKV", "Q_LEN", "KV_LEN")
 INT_BITS = {"i32": 32, "i64": 64}
+# The smallest and the largest number of a dtype.
+LIMITS = {f"int{bits}": (-(1 << bits - 1), (1 << bits - 1) - 1) for bits in (8, 16, 32, 64)}
+LIMITS |= {f"uint{bits}": (0, (1 << bits) - 1) for bits in (8, 16, 32)} | {"bool": (0, 1)}
+KNOWN_INDICES = {"add": operator.add, "mul": operator.mul, "mod": operator.mod, "floor_div": operator.floordiv}
 COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
 
 
@@ -69,8 +73,11 @@ def is_widened(value):
 
 
 class Builder:
-    def __init__(self):
-        self.nodes, self.known, self.captures, self.non_negative, self.names = [], {}, [], {}, set(DIMS)
+    """Makes values. `positions` has the number of positions of each parameter, if it is known."""
+
+    def __init__(self, positions=None):
+        self.nodes, self.known, self.captures, self.names = [], {}, [], set(DIMS)
+        self.positions, self.known_bounds = positions or {}, []  # bounds by number of a value
 
     def make(self, op, type, operands=(), attr=None):
         key = (op, type, tuple(operand.number for operand in operands), attr)
@@ -176,32 +183,66 @@ class Builder:
         return self.make("cast", type, (value,))
 
     def is_non_negative(self, value):
-        """Whether an integer is proven to be at least 0. Then it is used as an index directly, without counting from
-        the end."""
-        known = self.non_negative.get(value.number)
-        if known is None:
-            known = self.non_negative[value.number] = self._is_non_negative(value)
-        return known
+        """Whether an integer is proven to be at least 0, so that as an index it does not count from the end."""
+        return value.type != "f32" and self.bounds(value)[0] >= 0
 
-    def _is_non_negative(self, value):
-        each = [self.is_non_negative(operand) for operand in value.operands if operand.type != "f32"]
-        if value.op == "const":
-            return value.type != "f32" and self.number(value) >= 0
-        if value.op in ("param", "iter", "extent"):
-            return value.type == "i32"
-        if value.op == "load":
-            return self.captures[value.attr].dtype in ("bool", "u8")
-        if value.op in ("add", "mul", "min", "floor_div", "select", "or", "sum"):  # an overflow is meaningless in torch
-            return value.type != "f32" and all(each[1:] if value.op == "select" else each)
-        if value.op in ("and", "max"):
-            return any(each)
-        if value.op in ("mod", "shl"):
-            return bool(each) and each[-1] and (value.op == "mod" or each[0])
-        if value.op == "shr":
-            return each[0]
-        return value.op == "abs" or (
-            value.op == "cast" and (value.operands[0].type == "bool" or bool(each) and each[0])
-        )
+    def bounds(self, value):
+        """Returns the smallest and the largest number that an integer can be."""
+        while len(self.known_bounds) <= value.number:  # operands come before their users
+            node = self.nodes[len(self.known_bounds)]
+            whole = None if node.type == "f32" else LIMITS[{"bool": "bool", "i32": "int32", "i64": "int64"}[node.type]]
+            found = whole and self._bounds(node, *(self.known_bounds[operand.number] for operand in node.operands))
+            self.known_bounds.append(found and self.fitted(found, whole) or whole)
+        return self.known_bounds[value.number]
+
+    def fitted(self, bounds, whole):
+        """Returns bounds of a result in its type, whose bounds are `whole`. An overflow is meaningless in torch."""
+        return max(bounds[0], whole[0]), min(bounds[1], whole[1])
+
+    def _bounds(self, value, a=None, b=None, c=None):
+        """Returns the bounds of an integer result if nothing overflows; None: they are unknown. a, b and c are those of
+        operands, None for floats."""
+        op = value.op
+        if op == "const":
+            return (int(self.number(value)),) * 2
+        if op in ("param", "iter", "extent"):
+            count = self.positions.get(value.attr) if op == "param" else value.attr[1] if op == "iter" else None
+            return 0, (count or 1 << 31) - 1
+        if op == "load":
+            return LIMITS.get({"u8": "uint8", "i8": "int8", "i16": "int16"}.get(self.captures[value.attr].dtype))
+        if a is None or (b is None and len(value.operands) > 1):
+            return None
+        if op == "sum":
+            return a[0] * value.attr[1], a[1] * value.attr[1]
+        if op == "cast":
+            return a
+        if op == "select":
+            return min(b[0], c[0]), max(b[1], c[1])
+        if op == "neg":
+            return -a[1], -a[0]
+        if op == "abs":
+            return 0, max(-a[0], a[1])
+        if op == "add":
+            return a[0] + b[0], a[1] + b[1]
+        if op == "sub":
+            return a[0] - b[1], a[1] - b[0]
+        if op == "mul" or op == "floor_div" and b[0] > 0:
+            corners = [KNOWN_INDICES[op](x, y) for x in a for y in b]
+            return min(corners), max(corners)
+        if op in ("min", "max"):
+            fold = min if op == "min" else max
+            return fold(a[0], b[0]), fold(a[1], b[1])
+        if op == "and" and max(a[0], b[0]) >= 0:
+            return 0, min(most for least, most in (a, b) if least >= 0)
+        if op in ("or", "xor") and min(a[0], b[0]) >= 0:
+            return 0, (1 << (a[1] | b[1]).bit_length()) - 1
+        if op == "mod" and b[0] >= 0:  # by 0 it is 0
+            return 0, min(a[1], max(b[1] - 1, 0)) if a[0] >= 0 else max(b[1] - 1, 0)
+        if op in ("floor_div", "shl") and min(a[0], b[0]) >= 0:
+            return 0, a[1] if op == "floor_div" else 1 << 64
+        if op == "shr":
+            return min(a[0], 0), max(a[1], 0)
+        return None
 
 
 def spelled(number, type):
@@ -223,8 +264,7 @@ _AFFINE = {
 
 
 def _furthest(value, problem):
-    """Returns (largest value of an index, its spelling). None: it is not a position, alone or combined with a
-    number."""
+    """Returns (largest value of an index, its spelling). None: it is no position, with or without a number."""
     if value.op == "param":
         extent = problem.get(EXTENT_OF_PARAM.get(value.attr))
         return None if extent is None else (extent - 1, value.attr)
@@ -332,8 +372,7 @@ class Program:
 
     def _operand(self, value):
         if value.op == "const":
-            number = self._of_const(value)
-            return number
+            return self._of_const(value)
         if value.op == "param":
             return f"%{value.attr}"
         if value.op == "iter":

@@ -27,8 +27,7 @@ _told = set()
 
 
 def warn_of(function, is_score_mod, value, nodes, *others):
-    """Warns once of each suspicion about a mod that returns `value`. `nodes` are those of its program, and `others` folders
-    that are not the caller's."""
+    """Warns once of each suspicion about a mod that returns `value`. `nodes` are those of its program."""
     _warn_of_order(function, is_score_mod, others)
     if any(map(_mixes, nodes)) and (source := _source_of(function, "comparison-precedence")):
         for node, *holes in mixed_bits(source):

@@ -15,7 +15,7 @@ from ._spec import (
 from .dlpack import Memory, View, is_on_gpu, without_gradient
 from .errors import ArgumentError, RunError
 from .launch import OPTIONS, Launch, Sequences, members_of, prepared, settled
-from .mod import Mod
+from .mod import Mod, _dense
 
 _TensorPointer = ctypes.POINTER(Tensor)
 _MOST_KEPT = 256  # kernels of a mod
@@ -176,11 +176,9 @@ def _lists_of(mask, on_gpu, wait):
                 f"{name} of block_mask is {tensor.dtype} {[*tensor.shape]}, of {q_len} queries in blocks of {q_block}",
                 f"give int32 {expected}",
             )
-        dense = 1
-        for axis in reversed(range(len(expected))):
-            if 0 not in expected and expected[axis] > 1 and view.struct.stride[axis] != dense:
-                raise ArgumentError(f"{name} of block_mask has gaps between its elements", f"give {name}.contiguous()")
-            dense *= expected[axis]
+        dense = _dense("i32", expected).stride
+        if 0 not in expected and any(n > 1 and x != y for n, x, y in zip(expected, view.struct.stride, dense)):
+            raise ArgumentError(f"{name} of block_mask has gaps between its elements", f"give {name}.contiguous()")
     address = lambda name: views[name].struct.data if name in views else None  # noqa: E731
     lists = BlockMaskView(
         shape=BlockMaskShape(*shape[:2], q_len, kv_len, q_block, kv_block),

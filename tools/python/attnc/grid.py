@@ -1,6 +1,7 @@
 """Tokens on a grid, for mods of images, videos and volumes. This runs mods in Python; dsl/SPEC.md defines grids for
 attnc."""
 
+import math
 import typing
 
 
@@ -16,10 +17,7 @@ class Grid:
 
     def _behind(self, axis):
         """Returns how many tokens apart neighbours along the axis are."""
-        count = 1
-        for extent in self.extents[axis + 1:]:
-            count = count * extent
-        return count
+        return math.prod(self.extents[axis + 1 :])
 
     def coords(self, position: typing.Any) -> tuple[typing.Any, ...]:
         """Returns one coordinate per axis. For a token off the grid, the first one is negative or at least its

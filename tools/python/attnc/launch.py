@@ -28,8 +28,7 @@ OPTIONS = {name: typing.get_args(kind) or kind for name, kind in typing.get_type
 
 
 def members_of(options):
-    """Returns those of the options that are asked of kernels, as pairs: member of c.PrepareOptions and its value. Raises
-    TypeError."""
+    """Returns pairs of a member of c.PrepareOptions and its value, for the options that are given. Raises TypeError."""
     members = []
     for name, kind in OPTIONS.items():
         value = options.get(name)
@@ -74,8 +73,7 @@ class Launch:
 
 
 def settled(mod, structs, **members):
-    """Returns the handle of the choices for operands and outputs, for training also for gradients. `members` are those of
-    c.PrepareOptions."""
+    """Returns the handle of the choices for operands and outputs. `members` are those of c.PrepareOptions."""
     return _made("attnc_settle", mod, structs, members, "attnc_preparation_destroy")
 
 
@@ -96,8 +94,7 @@ def compile_last(preparation):
 
 
 def lists_in_workspace(preparation):
-    """Returns (whether the workspace holds lists of blocks, whether each launch makes them anew) of the address of a
-    preparation."""
+    """Returns (whether the workspace holds lists of blocks, whether each launch makes them anew)."""
     info, plan = c.PreparationInfo(), c.PlanInfo()
     check(library().attnc_preparation_get_info(preparation, byref(info)))
     check(library().attnc_plan_get_info(library().attnc_preparation_get_plan(preparation, 0), byref(plan)))

@@ -128,8 +128,7 @@ def tanh_approx(x):
 
 
 def random(seed, b, h, q_idx, kv_idx):
-    """Returns a number in [0, 1), uniform, that depends only on the arguments. They are ints: any seed of 64 bits, and
-    positions."""
+    """Returns a uniform number in [0, 1) that only depends on ints: a seed of 64 bits, and positions."""
     values = seed, b, h, q_idx, kv_idx
     modules = {type(value).__module__.partition(".")[0] for value in values}
     if "torch" in modules:

@@ -5,9 +5,7 @@ In: mask_mods of PyTorch or JAX, mods, or their texts. Out: a Proof. Refuted and
 
 import ctypes
 import dataclasses
-import functools
 import importlib
-import inspect
 import json
 import pathlib
 import sys
@@ -15,7 +13,7 @@ import types
 import typing
 
 from . import _spec as c
-from ._diagnostics import name_of, unwrapped
+from ._diagnostics import held_by, name_of
 from ._library import check, library
 from .errors import ArgumentError, Error
 from .mod import Mod
@@ -68,20 +66,18 @@ class Proof:
         return head + "".join(f"\n  {line}" for line in more.splitlines())
 
 
-class Refuted(Error, AssertionError):
+class _Unproved(Error):
+    def __init__(self, proof: Proof):
+        super().__init__(str(proof))
+        self.proof = proof
+
+
+class Refuted(_Unproved, AssertionError):
     """A claim is wrong: `proof.example` shows a launch for which it does not hold."""
 
-    def __init__(self, proof: Proof):
-        super().__init__(str(proof))
-        self.proof = proof
 
-
-class Undecided(Error, RuntimeError):
+class Undecided(_Unproved, RuntimeError):
     """A claim is neither proved nor refuted: `proof.why` says what stands in the way, such as a missing solver."""
-
-    def __init__(self, proof: Proof):
-        super().__init__(str(proof))
-        self.proof = proof
 
 
 def prove(
@@ -190,36 +186,17 @@ def _door_of(functions):
     return doors[0] if len(doors) == 1 or not _holds_jax(functions) else "jax"
 
 
-def _holds_jax(values):
-    """Whether functions reach modules or arrays of JAX: in closures, globals, defaults, attributes of objects."""
-    left, seen = list(values), set()
-    while left:
-        value = left.pop()
-        module = value.__name__ if isinstance(value, types.ModuleType) else type(value).__module__
-        if module.split(".")[0] in ("jax", "jaxlib"):
-            return True
-        if isinstance(value, (list, tuple)):
-            left += value
-        if isinstance(value, functools.partial):
-            left += [*value.args, *value.keywords.values()]
-        if not callable(value) or id(value) in seen or getattr(value, "__module__", "").startswith("torch."):
-            continue
-        seen.add(id(value))
-        left += vars(getattr(value, "__self__", value)).values() if hasattr(value, "__dict__") else ()
-        function = unwrapped(getattr(value, "__func__", value))
-        if inspect.isfunction(function):
-            found = inspect.getclosurevars(function)
-            left += [*found.nonlocals.values(), *found.globals.values()]
-            left += [*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()]
-    return False
+def _holds_jax(functions):
+    """Whether functions reach modules or arrays of JAX."""
+    held = (x.__name__ if isinstance(x, types.ModuleType) else type(x).__module__ for _, x in held_by(functions))
+    return any(module.split(".")[0] in ("jax", "jaxlib") for module in held)
 
 
 def _texts(builder, values):
-    """Returns IR texts of masks, and of what holds in launches: positions stay inside the captured tensors that they
-    index."""
+    """Returns IR texts of masks, and of what holds in launches: positions stay inside the tensors that they index."""
     from ._ir_text import EXTENT_OF_PARAM, Program
 
-    problem, pairs = {}, []
+    problem = {}
     for capture in builder.captures:
         for users, size in zip(capture.users, capture.shape):
             for param in users & EXTENT_OF_PARAM.keys():

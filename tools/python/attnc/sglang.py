@@ -187,19 +187,13 @@ class AttncBackend(AttentionBackend):
     # -------------------------------------------------------------------------------------------------------- layers
 
     def forward_decode(self, q, k, v, layer, forward_batch, save_kv_cache=True, sinks=None, **others):
-        return self._attend(q, k, v, layer, forward_batch, save_kv_cache, sinks, others)
-
-    def forward_extend(self, q, k, v, layer, forward_batch, save_kv_cache=True, sinks=None, **others):
-        return self._attend(q, k, v, layer, forward_batch, save_kv_cache, sinks, others)
-
-    def _attend(self, q, k, v, layer, batch, save_kv_cache, sinks, others):
         """Returns out [tokens, H * D] for q of that shape. Rows of q that no request has are left as they are."""
         unknown = [name for name, value in others.items() if value is not None]
         if unknown:
             raise NotImplementedError(f"attnc does not know {', '.join(unknown)} of this layer: use another backend")
         attention, mods = self._layer(layer, sinks)
         if save_kv_cache and k is not None:
-            self.pool.set_kv_buffer(layer, batch.out_cache_loc, k, v, layer.k_scale, layer.v_scale)
+            self.pool.set_kv_buffer(layer, forward_batch.out_cache_loc, k, v, layer.k_scale, layer.v_scale)
         q = q.reshape(-1, layer.tp_q_head_num, layer.qk_head_dim)
         out = q.new_empty(*q.shape[:2], layer.v_head_dim)
         pages = [
@@ -214,6 +208,8 @@ class AttncBackend(AttentionBackend):
         for group in metadata.groups:
             attention.attend(group, q, *pages, out, mods, True, scales)
         return out.view(-1, layer.tp_q_head_num * layer.v_head_dim)
+
+    forward_extend = forward_decode
 
     def _layer(self, layer, sinks):
         """Returns a layer's attention and mods."""
@@ -234,47 +230,45 @@ class AttncBackend(AttentionBackend):
 
 def _check(runner, pool):
     """Raises NotImplementedError for a model or a cache that attnc does not serve."""
-    wrong = None
-    architectures = getattr(getattr(runner.model_config, "hf_config", None), "architectures", None) or []
-    if "Gemma3ForConditionalGeneration" in architectures:
-        wrong = "images whose tokens see one another: set another --attention-backend"
-    elif runner.use_mla_backend:
-        wrong = "latent attention: set another --attention-backend"
-    elif runner.model_config.is_encoder_decoder:
-        wrong = "encoder-decoder models: set another --attention-backend"
-    elif runner.is_draft_worker:
-        wrong = "draft models: set --speculative-draft-attention-backend triton"
-    elif runner.page_size not in _PAGE_SIZES:
-        wrong = f"pages of {runner.page_size} rows: set --page-size to one of {', '.join(map(str, _PAGE_SIZES))}"
-    elif getattr(pool, "full_kv_pool", None) is not None:
-        wrong = "a pool of its own for windows: set --disable-hybrid-swa-memory"
-    elif getattr(pool, "kv_cache_layout", "nhd") != "nhd":
-        wrong = f"caches in the layout {pool.kv_cache_layout}: unset SGLANG_USE_HND_KVCACHE"
-    elif getattr(pool, "is_quantized_kv_cache", False) or pool.dtype not in (torch.bfloat16, torch.float16, FP8):
-        wrong = f"caches of {pool.dtype}: set --kv-cache-dtype to auto or fp8_e4m3"
-    elif getattr(runner.server_args, "dcp_size", 1) > 1:
-        wrong = "context parallel decoding: set --dcp-size 1"
-    if wrong:
-        raise NotImplementedError(f"attnc does not serve {wrong}")
+    model, layout = runner.model_config, getattr(pool, "kv_cache_layout", "nhd")
+    architectures = getattr(getattr(model, "hf_config", None), "architectures", None) or []
+    is_quantised = getattr(pool, "is_quantized_kv_cache", False) or pool.dtype not in (torch.bfloat16, torch.float16, FP8)
+    sizes = ", ".join(map(str, _PAGE_SIZES))
+    _refuse("attnc does not serve {}", {
+        "images whose tokens see one another: set another --attention-backend":
+            "Gemma3ForConditionalGeneration" in architectures,
+        "latent attention: set another --attention-backend": runner.use_mla_backend,
+        "encoder-decoder models: set another --attention-backend": model.is_encoder_decoder,
+        "draft models: set --speculative-draft-attention-backend triton": runner.is_draft_worker,
+        f"pages of {runner.page_size} rows: set --page-size to one of {sizes}": runner.page_size not in _PAGE_SIZES,
+        "a pool of its own for windows: set --disable-hybrid-swa-memory": getattr(pool, "full_kv_pool", None) is not None,
+        f"caches in the layout {layout}: unset SGLANG_USE_HND_KVCACHE": layout != "nhd",
+        f"caches of {pool.dtype}: set --kv-cache-dtype to auto or fp8_e4m3": is_quantised,
+        "context parallel decoding: set --dcp-size 1": getattr(runner.server_args, "dcp_size", 1) > 1,
+    })  # fmt: skip
 
 
 def _check_layer(layer, multiple):
     """Raises NotImplementedError for a layer that attnc does not serve. `multiple`: what head dims are multiples of."""
-    wrong = None
-    if any(dim % multiple or not 8 <= dim <= 256 for dim in (layer.qk_head_dim, layer.v_head_dim)):
-        wrong = f"head dims {layer.qk_head_dim} and {layer.v_head_dim}, and needs multiples of {multiple} up to 256"
-    elif layer.is_cross_attention or layer.attn_type != AttentionType.DECODER:
-        wrong = f"attn_type {layer.attn_type}, is_cross_attention {layer.is_cross_attention}"
-    elif layer.use_irope:
-        wrong = "use_irope"
-    elif layer.xai_temperature_len > 0:
-        wrong = "xai_temperature_len"
-    elif layer.pos_encoding_mode != "NONE":
-        wrong = f"pos_encoding_mode {layer.pos_encoding_mode}"
-    elif layer.logit_cap and layer.logit_capping_method != "tanh":
-        wrong = f"logit_capping_method {layer.logit_capping_method}"
-    if wrong:
-        raise NotImplementedError(f"attnc does not serve layers with {wrong}: use another backend")
+    dims = layer.qk_head_dim, layer.v_head_dim
+    _refuse("attnc does not serve layers with {}: use another backend", {
+        f"head dims {dims[0]} and {dims[1]}, and needs multiples of {multiple} up to 256":
+            any(dim % multiple or not 8 <= dim <= 256 for dim in dims),
+        f"attn_type {layer.attn_type}, is_cross_attention {layer.is_cross_attention}":
+            layer.is_cross_attention or layer.attn_type != AttentionType.DECODER,
+        "use_irope": layer.use_irope,
+        "xai_temperature_len": layer.xai_temperature_len > 0,
+        f"pos_encoding_mode {layer.pos_encoding_mode}": layer.pos_encoding_mode != "NONE",
+        f"logit_capping_method {layer.logit_capping_method}":
+            layer.logit_cap and layer.logit_capping_method != "tanh",
+    })  # fmt: skip
+
+
+def _refuse(message, cases):
+    """Raises NotImplementedError with the first of some texts that is true."""
+    for what, is_so in cases.items():
+        if is_so:
+            raise NotImplementedError(message.format(what))
 
 
 def register() -> None:

@@ -295,8 +295,7 @@ def attention(
 
 
 def _attend(query, key, value, softcap, bias, mask_mod, mask, sequences, scaling, wants_lse):
-    """Returns (out, lse); lse may be None unless it is wanted. `mask` is None, a Mask, or PyTorch's block mask. Raises
-    ValueError for float64."""
+    """Returns (out, lse or None if it is not wanted). `mask` is None, a Mask, or PyTorch's. Raises ValueError for float64."""
     query, key, value = autocast(query, key, value)
     check_dtype("query", query)
     is_traced_here = torch.compiler.is_dynamo_compiling()

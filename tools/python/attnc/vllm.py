@@ -22,12 +22,8 @@ import typing
 import torch
 from vllm.config import CUDAGraphMode
 from vllm.v1.attention.backend import (
-    AttentionBackend,
-    AttentionCGSupport,
-    AttentionImpl,
-    AttentionMetadataBuilder,
-    AttentionType,
-)
+    AttentionBackend, AttentionCGSupport, AttentionImpl, AttentionMetadataBuilder, AttentionType,
+)  # fmt: skip
 
 from .quantise import quantise
 from .torch.serving import FP8, Attention, Group, Scales, group_of_all, groups_of, mods_of_layers

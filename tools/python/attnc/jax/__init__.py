@@ -12,11 +12,5 @@ from ..names import and_masks, noop_mask, or_masks
 from .flex import BlockMask, create_block_mask, flex_attention
 
 __all__ = [
-    "BlockMask",
-    "UntranslatableError",
-    "and_masks",
-    "create_block_mask",
-    "flex_attention",
-    "noop_mask",
-    "or_masks",
-]
+    "BlockMask", "UntranslatableError", "and_masks", "create_block_mask", "flex_attention", "noop_mask", "or_masks",
+]  # fmt: skip

@@ -69,12 +69,6 @@ def _no_derivative(*_, **__):
     )
 
 
-for _primitive in (attention_p, attention_backward_p):
-    _primitive.multiple_results = True
-    _primitive.def_impl(functools.partial(_run, _primitive))
-    ad.primitive_jvps[_primitive] = _no_derivative
-
-
 # ---- vmap -------------------------------------------------------------------------------------------------------
 
 
@@ -101,10 +95,6 @@ def _batched(primitive, args, axes, *, mods, **params):
     plain = 2 if primitive is attention_p else 3
     split = [x.reshape(count, x.shape[0] // count, *x.shape[1:]) for x in results[:plain]]
     return [*split, *results[plain:]], [0] * len(results)
-
-
-for _primitive in (attention_p, attention_backward_p):
-    batching.primitive_batchers[_primitive] = functools.partial(_batched, _primitive)
 
 
 # ---- Custom calls -----------------------------------------------------------------------------------------------
@@ -173,5 +163,9 @@ def _workspace_bytes(mods, avals, gradients, has_dlse, arch):
 
 
 for _primitive in (attention_p, attention_backward_p):
+    _primitive.multiple_results = True
+    _primitive.def_impl(functools.partial(_run, _primitive))
+    ad.primitive_jvps[_primitive] = _no_derivative
+    batching.primitive_batchers[_primitive] = functools.partial(_batched, _primitive)
     for _platform in ("cpu", "cuda"):
         mlir.register_lowering(_primitive, functools.partial(_lowered, _primitive, _platform), platform=_platform)

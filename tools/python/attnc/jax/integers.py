@@ -6,82 +6,13 @@ Functions take an IntegerBuilder and values.
 
 from .._arrays import ir_type
 from .._formulas import narrow, remainder_of, truncated
-from .._ir_text import INT_BITS, Builder
-
-# The smallest and the largest number of a dtype.
-LIMITS = {f"int{bits}": (-(1 << bits - 1), (1 << bits - 1) - 1) for bits in (8, 16, 32, 64)}
-LIMITS |= {f"uint{bits}": (0, (1 << bits) - 1) for bits in (8, 16, 32)}
-_LOADED = {"bool": (0, 1), "u8": LIMITS["uint8"], "i8": LIMITS["int8"], "i16": LIMITS["int16"]}
-
+from .._ir_text import INT_BITS, LIMITS, Builder
 
 class IntegerBuilder(Builder):
-    """Knows bounds of integers. `positions` has the number of positions of each parameter."""
+    """Knows that integers wrap."""
 
-    def __init__(self, positions):
-        super().__init__()
-        self.positions, self.known_bounds = positions, []  # by number of a value
-
-    def bounds(self, value):
-        """Returns the smallest and the largest number that an integer can be."""
-        while len(self.known_bounds) <= value.number:  # operands come before their users
-            self.known_bounds.append(self._bounds(self.nodes[len(self.known_bounds)]))
-        return self.known_bounds[value.number]
-
-    def is_non_negative(self, value):
-        return value.type != "f32" and self.bounds(value)[0] >= 0
-
-    def _bounds(self, value):
-        if value.type == "f32":
-            return None
-        whole = (0, 1) if value.type == "bool" else LIMITS[f"int{INT_BITS[value.type]}"]
-        operands = [self.known_bounds[operand.number] for operand in value.operands]
-        found = self._unwrapped(value, *operands)
-        return found if found and whole[0] <= found[0] and found[1] <= whole[1] else whole
-
-    def _unwrapped(self, value, a=None, b=None, c=None):
-        """Returns the bounds of the result without wrap-around; None: unknown."""
-        op = value.op
-        if op == "const":
-            return (self.number(value),) * 2
-        if op in ("param", "iter", "extent"):
-            count = self.positions.get(value.attr) if op == "param" else value.attr[1] if op == "iter" else None
-            return 0, (count or 1 << 31) - 1
-        if op == "load":
-            return _LOADED.get(self.captures[value.attr].dtype)
-        if op == "sum" and a:
-            return a[0] * value.attr[1], a[1] * value.attr[1]
-        if a is None or (b is None and len(value.operands) > 1):
-            return None
-        if op == "cast":
-            return a
-        if op == "select":
-            return min(b[0], c[0]), max(b[1], c[1])
-        if op == "neg":
-            return -a[1], -a[0]
-        if op == "abs":
-            return 0, max(-a[0], a[1])
-        if op == "add":
-            return a[0] + b[0], a[1] + b[1]
-        if op == "sub":
-            return a[0] - b[1], a[1] - b[0]
-        if op == "mul":
-            corners = [x * y for x in a for y in b]
-            return min(corners), max(corners)
-        if op in ("min", "max"):
-            fold = min if op == "min" else max
-            return fold(a[0], b[0]), fold(a[1], b[1])
-        if op == "and" and max(a[0], b[0]) >= 0:
-            return 0, min(most for least, most in (a, b) if least >= 0)
-        if op in ("or", "xor") and min(a[0], b[0]) >= 0:
-            return 0, (1 << (a[1] | b[1]).bit_length()) - 1
-        if op == "mod" and b[0] > 0:
-            return 0, min(a[1], b[1] - 1) if a[0] >= 0 else b[1] - 1
-        if op == "floor_div" and b[0] > 0:
-            corners = [x // y for x in a for y in b]
-            return min(corners), max(corners)
-        if op == "shr":
-            return min(a[0], 0), max(a[1], 0)
-        return None
+    def fitted(self, bounds, whole):
+        return bounds if whole[0] <= bounds[0] and bounds[1] <= whole[1] else whole
 
 
 def wrapped(ops, value, dtype):

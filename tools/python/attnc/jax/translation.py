@@ -1,7 +1,6 @@
 """Translates functions of jax.numpy to IR text: traces them to jaxprs, and translates these."""
 
 import functools
-import inspect
 import re
 
 import jax
@@ -12,7 +11,7 @@ from jax.errors import ConcretizationTypeError, TracerArrayConversionError, Trac
 from jax.extend.core import Literal
 
 from .._arrays import DTYPE_NAMES, Array, Lowering, ir_type
-from .._diagnostics import Door, asked, of_call, of_result
+from .._diagnostics import Door, asked, held_by, of_call, of_result
 from .._ir_text import DIMS, EXTENT_OF_PARAM, PARAMS, Capture, Program
 from .._suspicions import warn_of
 from ..errors import UntranslatableError
@@ -117,7 +116,8 @@ class Captured:
     """The arrays that mods capture, each once, with names."""
 
     def __init__(self, functions):
-        self.arrays, self.names, self.known = [], [], _names_in(functions)
+        self.arrays, self.names = [], []
+        self.known = {id(held): str(name) for name, held in held_by(functions) if hasattr(held, "dtype")}
 
     def place(self, array):
         for place, other in enumerate(self.arrays):
@@ -126,44 +126,6 @@ class Captured:
         self.arrays.append(array)
         self.names.append(self.known.get(id(array), "captured"))
         return len(self.arrays) - 1
-
-
-def _names_in(functions):
-    """Returns names of what functions hold, by id: in closures, defaults, globals, attributes of methods' objects."""
-    found, left, seen = {}, list(functions), set()
-    while left:
-        function = left.pop()
-        if isinstance(function, (staticmethod, classmethod)) or id(function) in seen:
-            continue
-        seen.add(id(function))
-        owner = getattr(function, "__self__", None)
-        held = dict(getattr(owner, "__dict__", {}))
-        function = getattr(function, "__func__", function)
-        code = getattr(function, "__code__", None)
-        if code is not None:
-            names = {name: function.__globals__[name] for name in code.co_names if name in function.__globals__}
-            held |= names | dict(_cells(function))
-            held |= {str(at): value for at, value in enumerate(function.__defaults__ or ())}
-        elif hasattr(function, "func"):  # of functools.partial
-            left.append(function.func)
-            held |= function.keywords
-        for name, value in held.items():
-            if inspect.isfunction(value) or inspect.ismethod(value):
-                left.append(value)
-            elif hasattr(value, "dtype"):
-                found.setdefault(id(value), name)
-            elif isinstance(value, (list, tuple)):
-                left += [item for item in value if inspect.isfunction(item)]
-                found |= {id(item): name for item in value if hasattr(item, "dtype")}
-    return found
-
-
-def _cells(function):
-    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or ()):
-        try:
-            yield name, cell.cell_contents
-        except ValueError:  # not assigned yet
-            pass
 
 
 class _Translator:
@@ -323,8 +285,7 @@ def _user_frame(traceback):
 
 
 class Mods:
-    """A score_mod and a mask_mod, translated for a problem. They equal others of the same text over captured arrays of
-    the same kinds, so that compiled programs are found again."""
+    """A score_mod and a mask_mod, translated for a problem. They equal others of one text over arrays of one kind."""
 
     def __init__(self, traced, hints, avals, problem):
         """`traced` holds a Traced for each mod; `hints` and `avals` are names and avals of all captured arrays. `problem`
@@ -371,8 +332,7 @@ def translated(score_mod, mask_mod, problem):
 
 
 def together(mask_mods):
-    """Returns (IntegerBuilder, values) of mask_mods that are translated into one program, where a captured array has one
-    name."""
+    """Returns (IntegerBuilder, values) of mask_mods in one program, where a captured array has one name."""
     captured = Captured(mask_mods)
     traced = [Traced.of("mask_mod", mask_mod, captured) for mask_mod in mask_mods]
     avals = [jax.typeof(jnp.asarray(array)) for array in captured.arrays]

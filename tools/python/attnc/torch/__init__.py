@@ -17,22 +17,9 @@ from .inspection import explain
 from .translation import Translation, translate
 
 __all__ = [
-    "AuxOutput",
-    "AuxRequest",
-    "BlockMask",
-    "FlexKernelOptions",
-    "OperandError",
-    "Translation",
-    "UntranslatableError",
-    "and_masks",
-    "create_block_mask",
-    "create_mask",
-    "explain",
-    "flex_attention",
-    "noop_mask",
-    "or_masks",
-    "translate",
-]
+    "AuxOutput", "AuxRequest", "BlockMask", "FlexKernelOptions", "OperandError", "Translation", "UntranslatableError",
+    "and_masks", "create_block_mask", "create_mask", "explain", "flex_attention", "noop_mask", "or_masks", "translate",
+]  # fmt: skip
 
 # Whatever else the installed PyTorch exports: create_nested_block_mask in 2.6, and what later versions may add.
 __all__ += [name for name in _flex.__all__ if name not in __all__]

@@ -44,8 +44,7 @@ def lists_of(mask_mod, batch, heads, lengths, device, block_size, options):
 
 
 def _ordered(listed):
-    """Returns the number of listed blocks in each row, and their indices in increasing order, behind which are the
-    others in increasing order."""
+    """Returns the number of listed blocks in each row; and indices, of those first, then of others, in increasing order."""
     ends, width = listed.cumsum(-1, dtype=torch.int32), listed.shape[-1]
     count = ends[..., -1:].clone(memory_format=torch.contiguous_format)
     places = torch.arange(width, dtype=torch.int32, device=listed.device)
@@ -55,8 +54,7 @@ def _ordered(listed):
 
 
 def _kinds(mask_mod, batch, heads, lengths, device, block_size):
-    """Returns which blocks are empty (0), partial (1) or full (2), u8 [batch or 1, heads or 1, ROWS, COLUMNS]. None: the
-    library cannot tell."""
+    """Returns u8 [batch or 1, heads or 1, ROWS, COLUMNS]: 0 for empty blocks, 1 partial, 2 full. None: it is not known."""
     sizes = [next((size for size in _SIZES if wanted % size == 0), 0) for wanted in block_size]
     if not all(sizes):
         return None

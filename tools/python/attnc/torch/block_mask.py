@@ -122,8 +122,7 @@ def has_lists(mask):
 
 
 def form_of(mask):
-    """Returns what operands are checked against, of a BlockMask; None: there is no mask. Lists of its own are looked at
-    themselves."""
+    """Returns what operands are checked against, of a BlockMask or None. Lists of its own are looked at themselves."""
     return None if mask is None else (mask.seq_lengths, mask.BLOCK_SIZE, None if has_lists(mask) else mask._of[:2])
 
 
@@ -179,8 +178,7 @@ def _blocks_of(mask):
 
 
 def _is_listed(count, indices, columns):
-    """Returns which of `columns` blocks the lists name, u8 [..., ROWS, columns]. A list is the first `count` [...,
-    ROWS] entries of `indices` [..., ROWS, any]."""
+    """Returns which of `columns` blocks are among the first `count` [..., ROWS] of `indices`, u8 [..., ROWS, columns]."""
     places = torch.arange(indices.shape[-1], device=indices.device)
     is_given = (places < count.unsqueeze(-1)) & (indices < columns)
     targets = torch.where(is_given, indices, columns).long()  # others go to an extra column, which is dropped

@@ -18,6 +18,7 @@ In a backward pass keys and values travel again, and their gradients travel back
 exchange heads for rows before, and rows for heads afterwards (team.py).
 """
 
+import contextlib
 import typing
 
 import torch
@@ -531,9 +532,6 @@ def flex_attention(
         works.append(_Work(stage, launch, places))
     how = _How(stages, works, learned, group, team, return_lse, reduce_captured)
     run = _Attention.apply if is_training else _infer
-    if query.is_cuda:
-        with torch.cuda.device(device):  # kernels are launched in the current context
-            out, lse = run(how, query, key, value, *captured)
-    else:
+    with torch.cuda.device(device) if query.is_cuda else contextlib.nullcontext():  # where kernels are launched
         out, lse = run(how, query, key, value, *captured)
     return (out, lse) if return_lse else out

@@ -210,18 +210,11 @@ def settled(query, key, value, block_mask, enable_gqa, return_lse, kernel_option
 
 
 def flex_attention(
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    score_mod: typing.Callable[..., torch.Tensor] | None = None,
-    block_mask: flex.BlockMask | None = None,
-    scale: float | None = None,
-    enable_gqa: bool = False,
-    return_lse: bool = False,
-    kernel_options: "FlexKernelOptions | dict[str, typing.Any] | None" = None,
-    *,
-    return_aux: typing.Any = None,
-) -> typing.Any:
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor,
+    score_mod: typing.Callable[..., torch.Tensor] | None = None, block_mask: flex.BlockMask | None = None,
+    scale: float | None = None, enable_gqa: bool = False, return_lse: bool = False,
+    kernel_options: "FlexKernelOptions | dict[str, typing.Any] | None" = None, *, return_aux: typing.Any = None,
+) -> typing.Any:  # fmt: skip
     """Computes attention like torch.nn.attention.flex_attention.flex_attention, with kernels that attnc compiles from
     score_mod and block_mask.mask_mod.
 

@@ -9,9 +9,9 @@ Other recorders (make_fx, torch.jit.trace, torch.export) and watchers (dispatch 
 FakeTensors have no memory. For these, attention is attnc::attention from the start.
 """
 
+import concurrent.futures
 import itertools
 import re
-import threading
 import weakref
 
 import torch
@@ -137,26 +137,12 @@ def _dtype_of(tensor):
 
 def _in_thread(function):
     """Runs a function in a new thread, outside of all modes, which belong to this thread."""
-    results = []
-
-    def run():
-        try:
-            results.append((function(), None))
-        except BaseException as error:
-            results.append((None, error))
-
-    thread = threading.Thread(target=run)
-    thread.start()
-    thread.join()
-    result, error = results[0]
-    if error is not None:
-        raise error
-    return result
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        return pool.submit(function).result()
 
 
 def _names(traced, count):
-    """Returns the names of the last `count` parameters of a traced mod, which torch.compile names after their
-    origins."""
+    """Returns the names of the last `count` parameters of a traced mod: torch.compile names them after their origins."""
     names = [node.name for node in traced.graph.nodes if node.op == "placeholder"]
     return [re.sub("^[gl]_|_$", "", name) for name in names[len(names) - count :]]
 
@@ -205,8 +191,7 @@ def _tensor_of(captured, device):
 
 
 def _tensors(plan, captures, query, key):
-    """Returns the tensors of a plan, by name. Tables that belong to the mod are made anew, so that recorders see them
-    made. Raises IndexError if one is too short."""
+    """Returns the tensors of a plan, by name; tables made anew, for recorders. Raises IndexError if one is too short."""
     made = lambda table: torch.tensor(table.tolist(), dtype=table.dtype, device=query.device)  # noqa: E731
     tensors = {
         name: _tensor_of(captures[at], query.device) if type(at) is int else made(at) for name, at, _ in plan.tensors

@@ -15,6 +15,7 @@ import dataclasses
 import dis
 import enum
 import functools
+import itertools
 import math
 import sys
 import types
@@ -35,16 +36,10 @@ _OPAQUE_NAMES = frozenset(
 _MOST_ITEMS = 4096
 VALUES = frozenset({bool, str, bytes, type(None), complex, torch.dtype, torch.device, torch.layout, type(...)})
 _IDENTITIES = (
-    types.BuiltinFunctionType,
-    types.MethodDescriptorType,
-    types.WrapperDescriptorType,
-    torch._C.ScriptFunction,
-    torch._ops.OpOverload,
-    torch._ops.OpOverloadPacket,
-    torch._ops.HigherOrderOperator,
-    types.GetSetDescriptorType,
+    types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType, types.GetSetDescriptorType,
+    torch._C.ScriptFunction, torch._ops.OpOverload, torch._ops.OpOverloadPacket, torch._ops.HigherOrderOperator,
     type(collections.namedtuple("_", "field").field),  # the tuple holds what it reads
-)
+)  # fmt: skip
 # Bases of classes whose contents can all be looked up, as attributes or items.
 _OPEN_BASES = frozenset(
     {object, abc.ABC, typing.Generic, typing.Protocol, list, tuple, dict, set, frozenset, int, float, torch.nn.Module}
@@ -67,8 +62,7 @@ def _module_of(frame):
 
 
 class Ran:
-    """Collects in `codes` the user code that runs inside. Either a profiler or a debugger may be active, but not
-    both."""
+    """Collects in `codes` the user code that runs inside. A profiler or a debugger may be active, but not both."""
 
     _HOOKS = (sys.getprofile, sys.setprofile), (sys.gettrace, sys.settrace)
 
@@ -315,18 +309,14 @@ class Description:
             self._add(item, name)
 
     def _add_attributes(self):
-        """Adds the attributes of objects that the code reads. Code found through one object may read more of
-        another."""
-        done = set()
-        is_new = True
-        while is_new:
-            is_new = False
-            for item, _ in list(self.objects):
-                for name in list(self.attributes):
-                    if (id(item), name) not in done:
-                        done.add((id(item), name))
-                        is_new = True
-                        self._add_attribute(item, name)
+        """Adds the attributes of objects that the code reads. Code of one object may read more of another."""
+        done, count = set(), -1
+        while len(done) > count:
+            count = len(done)
+            for item, name in itertools.product([item for item, _ in self.objects], list(self.attributes)):
+                if (id(item), name) not in done:
+                    done.add((id(item), name))
+                    self._add_attribute(item, name)
 
     def _add_attribute(self, item, name):
         found = _attribute(item, name)

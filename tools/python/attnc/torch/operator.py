@@ -16,8 +16,7 @@ from .kernels import ANEW, like, mod_of
 
 
 def line_of(text):
-    """Returns IR text on one line, for graphs: Inductor writes nodes into comments of its code, which end with the
-    line."""
+    """Returns IR text on one line: Inductor writes nodes of graphs into comments, which end with the line."""
     return text.replace("\n", "\\n")
 
 

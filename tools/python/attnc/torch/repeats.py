@@ -30,8 +30,7 @@ def _is_value(kind):
 
 
 class _Plain:
-    """A plain function: its code, and what its defaults, cells and globals hold. This is a value, a function as _Plain,
-    or _TENSOR."""
+    """A plain function: its code, and what its defaults, cells and globals hold: values, other _Plain, or _TENSOR."""
 
     __slots__ = ("code", "scope", "names", "held")
 

@@ -76,8 +76,7 @@ def group_of_all(batch: typing.Any, longest: int) -> Group:
 
 
 def _group(batch, requests, starts, decodes, longest=None):
-    """Returns the launch of these requests: a ragged batch if they differ in their numbers of queries, or if others of
-    up to `longest` will take their place."""
+    """Returns the launch of these requests: ragged if their numbers of queries differ, or will, up to `longest`."""
     first, end = requests.start, requests.stop
     q_lens = [starts[request + 1] - starts[request] for request in range(first, end)]
     sequences = Sequences(kv_lengths=batch.seq_lens[requests], page_table=batch.block_table_tensor[requests])
@@ -139,8 +138,7 @@ class Scales(typing.NamedTuple):
 
 
 def weight_of_keys(lse, sinks):
-    """Returns what the weights of keys add up to, [B, H, Q_LEN, 1]. A sink of `sinks` [H] is one more score of each row,
-    with value 0."""
+    """Returns the sum of the weights of keys, [B, H, Q_LEN, 1]. Sinks [H] are one more score of each row, with value 0."""
     return torch.sigmoid(lse - sinks.float().view(1, -1, 1)).unsqueeze(-1)
 
 

@@ -163,8 +163,7 @@ class ShardPlan:
         return self._stages[key]
 
     def _spans(self, mask, rank):
-        """Returns the slices of rows that stages compute, by stage. The first that has work takes all rows, so that
-        out and lse are whole then."""
+        """Returns the slices of rows that stages compute. The first that has work takes all, so that out is whole."""
         slices = [slice(begin, end) for begin, end in self._stage_rows[mask][rank]]
         first = min((piece[0] for piece in self._pieces[mask][rank]), default=0)
         slices[first] = slice(0, _total(self._of_team(rank, False)))
@@ -251,7 +250,7 @@ def _cut(intervals, rows):
 
 
 def _ascend(intervals):
-    return all(end <= begin for (_, end), (begin, _) in zip(intervals, intervals[1:]))
+    return all(end <= begin for (_, end), (begin, _) in itertools.pairwise(intervals))
 
 
 def _place(intervals, device):
@@ -291,7 +290,7 @@ def _starts_of(cu_seqlens, shape):
 
 
 def _differences(starts):
-    return [end - begin for begin, end in zip(starts, starts[1:])]
+    return [end - begin for begin, end in itertools.pairwise(starts)]
 
 
 def _tokens(handle, rank):

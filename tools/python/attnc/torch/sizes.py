@@ -78,8 +78,7 @@ class Sizes:
     first. `known` are sizes that Python may decide by."""
 
     def __init__(self, is_free, is_guarded):
-        """`is_free`: whether sizes that may change stay free. `is_guarded`: whether the mod is a graph, in which nothing
-        is left to decide."""
+        """`is_free`: whether sizes that may change stay free. `is_guarded`: whether the mod is a graph, which is settled."""
         self.is_free, self.is_guarded, self.axes, self.known, self.found = is_free, is_guarded, {}, [], {}
 
     def asks(self, function):

@@ -5,8 +5,7 @@ import torch.distributed as dist
 
 
 class Team:
-    """The team of a rank: its `size`, the rank's `group` of heads, and the numbers of its `own_rows` of q and of those of
-    the team, `rows`."""
+    """The team of a rank: its `size`, the rank's `group` of heads, its `own_rows` of q, and those of the team, `rows`."""
 
     def __init__(self, plan, rank, process_group):
         self.ranks, self.process_group, self.world = plan._team(rank), process_group, plan.world

@@ -240,8 +240,7 @@ class _Plan:
 
 
 class Translation:
-    """A translated mod. `text` is IR text, the same object for equal programs. `captured` are the tensors that the
-    functions hold."""
+    """A translated mod. `text` is IR text, one object for equal programs. `captured` are the tensors that functions hold."""
 
     # `is_kept`: whether functions of the same code, that hold the same numbers, have the same translation.
     __slots__ = ("plan", "captured", "is_kept")
@@ -313,8 +312,7 @@ class _Looks(typing.NamedTuple):
     places: tuple = ()
 
     def key(self, first, description):
-        """Returns the key of functions with these looks. `first` is their key without the looks. None: nothing may be
-        kept."""
+        """Returns the key of functions with these looks, from their key without. None: nothing may be kept."""
         if description.key is None:
             return None
         numbers = tuple(number_of(description.tensors[place]) for place in self.places)
@@ -392,8 +390,7 @@ class _Given:
 
 
 def translate_traced(score_mod, mask_mod, tensors, names=None, stand_ins=None):
-    """Returns what plan_of() takes, of mods over tensors on the CPU. These replace others, by place, or by id as for
-    trace(). It is not kept."""
+    """Returns what plan_of() takes, of mods over tensors on the CPU, which replace others, by place or as for trace()."""
     with _lock:
         return _traced(score_mod, mask_mod, _Given(tensors, names), torch.device("cpu"), stand_ins or {})
 

@@ -88,8 +88,7 @@ def isin(low, out, a, b, assume_unique=False, invert=False):
 
 
 def passed(low, out, boundaries, values, is_right):
-    """Counts the boundaries, in ascending order, below each value; with `is_right` also those equal to it. NaN is
-    above all."""
+    """Counts the boundaries, which ascend, below each value, or up to it if `is_right`. NaN is above all."""
     ops, type = low.builder, ir_type(common_dtype(boundaries, values))
     type = "i32" if type == "bool" else type
 
