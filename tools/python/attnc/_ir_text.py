@@ -68,10 +68,6 @@ def wrap(number, type):
     return (int(number) + (1 << (bits - 1))) % (1 << bits) - (1 << (bits - 1))
 
 
-def is_widened(value):
-    return value.op == "cast" and value.type == "i64" and value.operands[0].type == "i32"
-
-
 class Builder:
     """Makes values. `positions` has the number of positions of each parameter, if it is known."""
 
@@ -131,7 +127,9 @@ class Builder:
         )
         if declared.is_scalar:
             return self.make("scalar", type, (), capture)
-        indices = tuple(index.operands[0] if is_widened(index) else index for index in indices)
+        indices = tuple(
+            index.operands[0] if index.op == "cast" and index.operands[0].type == "i32" else index for index in indices
+        )
         for users, index in zip(declared.users, indices):
             users.add(index.attr if index.op == "param" else None)
         return self.make("load", type, indices, capture)
@@ -372,7 +370,9 @@ class Program:
 
     def _operand(self, value):
         if value.op == "const":
-            return self._of_const(value)
+            type, number, _ = value.attr
+            is_word = type == "bool" or type == "f32" and not math.isfinite(number)
+            return spelled(number, type) if is_word else self._number(number, type)
         if value.op == "param":
             return f"%{value.attr}"
         if value.op == "iter":
@@ -382,12 +382,6 @@ class Program:
         if value.op == "extent":
             return ("extent", self.extents[value.attr])
         return self.names[value.number]
-
-    def _of_const(self, value):
-        type, number, _ = value.attr
-        if type == "bool" or type == "f32" and not math.isfinite(number):
-            return spelled(number, type)
-        return self._number(number, type)
 
     def _line(self, value):
         type = value.operands[0].type if value.op in ("eq", "ne", "lt", "le", "isnan") else value.type

@@ -90,7 +90,7 @@ def attention(
         if given.is_fp8:  # the reference has fewer limits; sm_90a has all families of e4m3
             settled(given.handle, structs, arch=b"sm_90a")
         given.q_offsets = read_options(given.handle, structs, given.operands, members)
-        _compute(given)
+        check(library().attnc_compute_on_cpu(given.handle, addressof(given.operands), addressof(given.outputs)))
     return (given.out, given.lse) if return_lse else given.out
 
 
@@ -219,10 +219,6 @@ def _refuse_options(mod, structs, members):
     except RunError:
         return
     raise refused
-
-
-def _compute(given):
-    check(library().attnc_compute_on_cpu(given.handle, addressof(given.operands), addressof(given.outputs)))
 
 
 def _enqueue(given, kernels, size):

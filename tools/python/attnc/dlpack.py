@@ -136,19 +136,18 @@ class Memory:
             raise ArgumentError(
                 f"attnc cannot make tensors of {type(array).__name__}", "give out=, a tensor that attnc may write into"
             )
+        self.module = importlib.import_module(self.library)
 
     def empty(self, shape, dtype=None):
         """Returns an uninitialised dense tensor. `dtype` is a name. Default: the dtype of the array."""
-        module = importlib.import_module(self.library)
-        if self.library == "torch":
-            return module.empty(
-                shape, dtype=getattr(module, dtype) if dtype else self.array.dtype, device=self.array.device
-            )
-        return module.empty(shape, dtype=dtype or self.array.dtype)
+        dtype = dtype or self.array.dtype
+        if self.library != "torch":
+            return self.module.empty(shape, dtype=dtype)
+        dtype = getattr(self.module, dtype) if isinstance(dtype, str) else dtype
+        return self.module.empty(shape, dtype=dtype, device=self.array.device)
 
     def stream(self):
         """Returns the CUDA stream that the library currently computes on."""
-        module = importlib.import_module(self.library)
         if self.library == "torch":
-            return module.cuda.current_stream(self.array.device).cuda_stream
-        return module.cuda.get_current_stream().ptr
+            return self.module.cuda.current_stream(self.array.device).cuda_stream
+        return self.module.cuda.get_current_stream().ptr

@@ -18,7 +18,7 @@ from ._spec import (
 from .dlpack import View, number_of
 from .errors import ArgumentError, ModWarning
 from .launch import Launch, settled
-from .pictures import html_of, mask_svg, unasked
+from .pictures import html_of, shown, unasked
 
 
 @dataclasses.dataclass(frozen=True)
@@ -195,7 +195,11 @@ class Mod:
         of the grid that the mod declares; else (1, 16, 16, 4096, 4096). `captures` maps the names of the mod's captures
         to tensors or numbers; default: they are drawn at random. `rows` and `columns`, half-open ranges, choose a part
         of the matrix, `batch` and `head` an entry. Notebooks show a mod by this picture. Raises RunError."""
-        return mask_svg(self, shape, captures, block, batch, head, rows, columns)
+        spelled = lambda sizes: sizes if isinstance(sizes, int) else ",".join(map(str, sizes))  # noqa: E731
+        options = {"block": spelled(block), "shape": shape and spelled(shape), "batch": batch, "head": head}
+        options |= {name: part and f"{part[0]}:{part[1]}" for name, part in (("rows", rows), ("columns", columns))}
+        given = [f"--{name}={value}" for name, value in options.items() if value is not None]
+        return shown("mask", self, captures, "--output=-", *given)
 
     def _repr_svg_(self) -> str | None:
         with unasked():

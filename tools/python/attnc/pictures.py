@@ -17,18 +17,6 @@ from .dlpack import View, number_of, on_cpu
 MOST_UNASKED = 1 << 26
 
 
-def mask_svg(mod, shape=None, captures=None, block=128, batch=None, head=None, rows=None, columns=None) -> str:
-    """Returns the picture of a mask, as for Mod.mask_svg()."""
-    options = [f"--block={block if isinstance(block, int) else ','.join(map(str, block))}"]
-    if shape is not None:
-        options.append(f"--shape={shape if isinstance(shape, int) else ','.join(map(str, shape))}")
-    for name, index in (("batch", batch), ("head", head)):
-        options += [] if index is None else [f"--{name}={index}"]
-    for name, part in (("rows", rows), ("columns", columns)):
-        options += [] if part is None else [f"--{name}={part[0]}:{part[1]}"]
-    return shown("mask", mod, captures, "--output=-", *options)
-
-
 def shown(command, mod, captures, *options, operands=None):
     """Returns what the command prints of a mod. None for captures: it draws them. `operands` maps names of further tensors,
     whose elements do not count, to their dtypes and shapes."""

@@ -103,7 +103,8 @@ class AttncBackend(AttentionBackend):
         """Makes the tensors that graphs read."""
         drafts = max_num_tokens // max_bs
         self.graph_lengths = torch.zeros(max_bs, dtype=torch.int32, device=self.device)
-        self.graph_table = torch.zeros(max_bs, self._pages(), dtype=torch.int32, device=self.device)
+        pages = -(-self.slots.shape[1] // self.page_size)  # of a request, at most
+        self.graph_table = torch.zeros(max_bs, pages, dtype=torch.int32, device=self.device)
         self.graph_tree = torch.zeros(max_bs * drafts * drafts, dtype=torch.bool, device=self.device)
 
     def init_forward_metadata_out_graph(self, forward_batch: typing.Any, in_capture: bool = False) -> None:
@@ -132,10 +133,6 @@ class AttncBackend(AttentionBackend):
             self.graph_tree[: tree.numel()].copy_(tree.view(-1))
         elif tree is not None:
             metadata.set_tree(tree)
-
-    def _pages(self):
-        """Returns how many pages a request has at most."""
-        return -(-self.slots.shape[1] // self.page_size)
 
     def _lengths(self, batch):
         """Returns the lengths of requests with their new tokens, i32."""

@@ -13,6 +13,8 @@ import sys
 
 import torch
 from torch.nn.attention.flex_attention import and_masks
+from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel, masking_utils
+from transformers.utils import logging
 
 from .launch import ALIGNED, Launch, Sequences
 from .torch.autograd import attend, wanted_by
@@ -31,8 +33,6 @@ _PADDING_STEP = 256  # padding masks have room for more keys, so that not every 
 
 def register(name: str = NAME) -> None:
     """Makes `attn_implementation=name` work in this process. May be called again."""
-    from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel
-
     AttentionInterface.register(name, attention)
     AttentionMaskInterface.register(name, mask)
     _NAMES.add(name)
@@ -103,8 +103,6 @@ def _shifted(mask_mod, q_offset, kv_offset):
 
 def _conjuncts(mask_function):
     """Returns the functions whose conjunction a mask function is, or the function itself."""
-    from transformers import masking_utils
-
     conjunctions = and_masks(_causal).__code__, masking_utils.and_masks(_causal).__code__
     if getattr(mask_function, "__code__", None) not in conjunctions:
         return [mask_function]
@@ -113,16 +111,12 @@ def _conjuncts(mask_function):
 
 def _is_causal(mask_function):
     """Whether no query sees a later key."""
-    from transformers import masking_utils
-
     return any(function in (_causal, masking_utils.causal_mask_function) for function in _conjuncts(mask_function))
 
 
 def _packed(mask_function):
     """Returns Mask.packed, if a mask function separates packed sequences and otherwise only depends on the distance
     between key and query; else None. Waits for the device once per mask."""
-    from transformers import masking_utils
-
     of_sequences, of_window = (
         function(None).__code__
         for function in (masking_utils.packed_sequence_mask_function, masking_utils.sliding_window_overlay)
@@ -149,8 +143,6 @@ def _packed(mask_function):
 
 
 def _is_one_sequence(mask_function):
-    from transformers import masking_utils
-
     of_sequences = masking_utils.packed_sequence_mask_function(None).__code__
     return not any(getattr(function, "__code__", None) is of_sequences for function in _conjuncts(mask_function))
 
@@ -227,8 +219,6 @@ def _within_sequences(mask_mod, starts, rows):
 
 
 def _warn(message):
-    from transformers.utils import logging
-
     logging.get_logger(__name__).warning_once(message)
 
 

@@ -6,6 +6,7 @@ import functools
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 from jax.core import ShapedArray
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
@@ -72,10 +73,6 @@ def _no_derivative(*_, **__):
 # ---- vmap -------------------------------------------------------------------------------------------------------
 
 
-def _merged(x):
-    return x.reshape(x.shape[0] * x.shape[1], *x.shape[2:])
-
-
 def _batched(primitive, args, axes, *, mods, **params):
     """Merges the new axis with the batch. Mods see the batch entry within it, and read their part of captured arrays."""
     count = next(x.shape[axis] for x, axis in zip(args, axes) if axis is not None)
@@ -84,7 +81,7 @@ def _batched(primitive, args, axes, *, mods, **params):
     def at_front(x, axis):
         return jnp.broadcast_to(x, (count, *x.shape)) if axis is None else jnp.moveaxis(x, axis, 0)
 
-    operands = [_merged(at_front(x, axis)) for x, axis in zip(args[:first], axes)]
+    operands = [lax.collapse(at_front(x, axis), 0, 2) for x, axis in zip(args[:first], axes)]
     captured, is_batched = [], []
     for place, (x, axis) in enumerate(zip(args[first:], axes[first:])):
         # Gradients differ between entries.
@@ -148,11 +145,11 @@ def _arch(ctx):
 def _workspace_bytes(mods, avals, gradients, has_dlse, arch):
     """Returns the bytes of workspace of a pass. It is a forward pass if `gradients`, names of captures, is None."""
     q, _, v, *others = avals
-    captures = (c.Capture * len(mods.names))()
-    for entry, name, aval in zip(captures, mods.names, others[len(others) - len(mods.names) :]):
+    captures = (c.Capture * len(mods.names))(*(c.Capture(name=name.encode()) for name in mods.names))
+    for entry, aval in zip(captures, others[len(others) - len(mods.names) :]):
         tensor = _dense(DTYPE_NAMES[str(aval.dtype)], aval.shape)
         tensor.data = _SOME_ADDRESS
-        entry.struct_size, entry.name, entry.tensor = ctypes.sizeof(entry), name.encode(), ctypes.pointer(tensor)
+        entry.tensor = ctypes.pointer(tensor)
     preparation = mod_of(mods.text)._settled(
         Launch({}, None, gradients=gradients), mods.problem, DTYPE_NAMES[str(q.dtype)], (q.shape[3], v.shape[3]), captures,
         arch, True, has_dlse,

@@ -200,18 +200,14 @@ class _Sum(typing.NamedTuple):
         return _Sum(*(x if x is None else x[:, :, rows] for x in self))
 
 
-def _give_heads(how, keys, *tensors):
-    """Returns tensors of one group of heads and the rows of the team, for all heads of own rows."""
-    return how.team.exchange(True, keys, tensors) if how.team else tensors
-
-
-def _take_heads(how, keys, *tensors):
-    return how.team.exchange(False, keys, tensors) if how.team else tensors
+def _exchanged(how, gives_heads, keys, *tensors):
+    """Returns tensors of one group of heads and the rows of the team, for all heads of own rows; or the reverse."""
+    return how.team.exchange(gives_heads, keys, tensors) if how.team else tensors
 
 
 def _results(how, out, lse):
     """Returns out and lse of own rows; None for an lse that is not wanted."""
-    given = _take_heads(how, (False, False), out, lse) if how.wants_lse else _take_heads(how, (False,), out)
+    given = _exchanged(how, False, (False, False), out, lse) if how.wants_lse else _exchanged(how, False, (False,), out)
     return (*given, None)[:2]
 
 
@@ -329,15 +325,15 @@ def _gradients_of(how, q, out, lse, dout, dlse):
     shape = q.shape[0], q.shape[1] * how.team.size, how.team.own_rows
     dout = out.new_zeros(*shape, out.shape[-1]) if dout is None else dout
     if not how.wants_lse:
-        return *_give_heads(how, (False,), dout), None
-    return _give_heads(how, (False, False), dout, lse.new_zeros(shape) if dlse is None else dlse)
+        return *_exchanged(how, True, (False,), dout), None
+    return _exchanged(how, True, (False, False), dout, lse.new_zeros(shape) if dlse is None else dlse)
 
 
 class _Attention(torch.autograd.Function):
     @staticmethod
     def forward(ctx, how, q, k, v, *captured):
         # One function with the exchange of heads: if a rank fails in a backward pass, no gradient has been written.
-        q, k, v = map(rows_of, _give_heads(how, _OF_KEYS, q, k, v))
+        q, k, v = map(rows_of, _exchanged(how, True, _OF_KEYS, q, k, v))
         out, rows = _forward(how, q, k, v, captured)
         lse = rows.lse()
         ctx.how, ctx.has_large = how, _HasLarge(lse) if q.is_cuda else _CPU_HAS_LARGE
@@ -389,12 +385,12 @@ class _Attention(torch.autograd.Function):
         if later:
             later.finish()
         dq = torch.zeros_like(q) if dq is None else dq
-        dq, dk, dv = _take_heads(how, _OF_KEYS, *(x.to(q.dtype) for x in (dq, dk, dv)))
+        dq, dk, dv = _exchanged(how, False, _OF_KEYS, *(x.to(q.dtype) for x in (dq, dk, dv)))
         return None, dq, dk, dv, *(learned.get(place) for place in range(len(captured)))
 
 
 def _infer(how, q, k, v, *captured):
-    q, k, v = map(rows_of, _give_heads(how, _OF_KEYS, q, k, v))
+    q, k, v = map(rows_of, _exchanged(how, True, _OF_KEYS, q, k, v))
     out, rows = _forward(how, q, k, v, captured)
     return _results(how, out, rows.lse())
 
@@ -498,13 +494,10 @@ def flex_attention(
     batch, head_dim, heads, kv_heads = query.shape[0], query.shape[3], query.shape[1], key.shape[1]
     if team:
         heads, kv_heads = heads // team.size, kv_heads // team.size
-    captured, learned, place_of = [], [], {}
+    captured, learned = {}, []  # id of a tensor -> its place, and itself
 
     def place(tensor):
-        if id(tensor) not in place_of:
-            place_of[id(tensor)] = len(captured)
-            captured.append(tensor)
-        return place_of[id(tensor)]
+        return captured.setdefault(id(tensor), (len(captured), tensor))[0]
 
     # In the order of the whole mod, so that all ranks agree.
     if torch.is_grad_enabled():
@@ -533,5 +526,5 @@ def flex_attention(
     how = _How(stages, works, learned, group, team, return_lse, reduce_captured)
     run = _Attention.apply if is_training else _infer
     with torch.cuda.device(device) if query.is_cuda else contextlib.nullcontext():  # where kernels are launched
-        out, lse = run(how, query, key, value, *captured)
+        out, lse = run(how, query, key, value, *(tensor for _, tensor in captured.values()))
     return (out, lse) if return_lse else out

@@ -182,12 +182,12 @@ class Description:
         elif kind in VALUES:
             parts.append(kind)
             parts.append(item)
+        elif id(item) in self.seen:
+            parts.append(("again", self.seen[id(item)]))
         elif kind is types.FunctionType:
             self._add_function(item)
         elif isinstance(item, torch.Tensor):
             self._add_tensor(item, name)
-        elif id(item) in self.seen:
-            parts.append(("again", self.seen[id(item)]))
         else:
             self._add_object(item, kind, name)
 
@@ -200,10 +200,6 @@ class Description:
         self.alive.append(item)
 
     def _add_tensor(self, tensor, name):
-        place = self.seen.get(id(tensor))
-        if place is not None:
-            self.parts.append(("again", place))
-            return
         self.seen[id(tensor)] = len(self.seen)
         self.tensors.append(tensor)
         self.names.append(name)
@@ -212,10 +208,6 @@ class Description:
         self.parts.append(tensor.get_device() if tensor.is_cuda or tensor.is_cpu else tensor.device)
 
     def _add_function(self, function):
-        place = self.seen.get(id(function))
-        if place is not None:
-            self.parts.append(("again", place))
-            return
         self.seen[id(function)] = len(self.seen)
         code = function.__code__
         self._add_id(code)

@@ -39,6 +39,11 @@ _DTYPES = torch.bfloat16, torch.float16, torch.float32
 class _Refused(Exception):
     """Why attnc offers no candidate."""
 
+    @classmethod
+    def unless(cls, fits, why):
+        if not fits:
+            raise cls(why)
+
 
 class _Candidate(ir.ChoiceCaller):
     """A call of an operator of attnc. `arguments` returns its arguments, with nodes of Inductor for tensors; it is given
@@ -112,13 +117,9 @@ def _on_cpu(graph):
     return torch.fx.GraphModule(graph, copy)
 
 
-def _is_true(condition):
-    """Whether a condition of sizes holds. If they are symbolic, the answer becomes a guard."""
-    return bool(V.graph.sizevars.evaluate_expr(condition))
-
-
 def _equal(one, other):
-    return _is_true(sympy.Eq(one, other))
+    """Whether sizes are equal. If they are symbolic, the answer becomes a guard."""
+    return bool(V.graph.sizevars.evaluate_expr(sympy.Eq(one, other)))
 
 
 class _Capture:
@@ -146,21 +147,17 @@ class _Node:
     def __init__(self, target, query, key, value, score_mod, block_mask, scale, options, *captures):
         """`captures` are those of score_mod, and those of mask_mod."""
         node = V.graph.current_node
-        if node.target is not target:
-            raise _Refused(f"{node.target} is lowered")
-        if options.get("BACKEND", "AUTO") != "AUTO":
-            raise _Refused(f"kernel_options ask for {options['BACKEND']}")
-        if config.autotune_in_subproc:
-            raise _Refused("candidates are timed in a process of their own")
-        if not isinstance(scale, (int, float)):
-            raise _Refused("the scale is symbolic")
+        backend = options.get("BACKEND", "AUTO")
+        _Refused.unless(node.target is target, f"{node.target} is lowered")
+        _Refused.unless(backend == "AUTO", f"kernel_options ask for {backend}")
+        _Refused.unless(not config.autotune_in_subproc, "candidates are timed in a process of their own")
+        _Refused.unless(isinstance(scale, (int, float)), "the scale is symbolic")
         self.operands, self.scale, self.captures = (query, key, value), float(scale), {}
         device = query.get_device()
-        if any(x.get_dtype() not in _DTYPES or x.get_dtype() != query.get_dtype() for x in self.operands):
-            raise _Refused("operands are of other dtypes, or of several")
+        dtypes = {x.get_dtype() for x in self.operands}
+        _Refused.unless(len(dtypes) == 1 and dtypes <= {*_DTYPES}, "operands are of other dtypes, or of several")
         (batch, heads, q_len, _), (kv_batch, kv_heads, kv_len, _) = query.get_size(), key.get_size()
-        if not (_equal(batch, kv_batch) and _equal(batch, value.get_size()[0])):
-            raise _Refused("keys are shared by the batch")
+        _Refused.unless(_equal(batch, kv_batch) and _equal(batch, value.get_size()[0]), "keys are shared by the batch")
         problem = batch, heads, kv_heads, q_len, kv_len
         is_known = all(isinstance(x, (int, sympy.Integer)) for x in problem)
         self._translate(score_mod, block_mask[-1], captures, device, tuple(map(int, problem)) if is_known else ())
@@ -181,11 +178,10 @@ class _Node:
             plan = _translation(*mods, *kinds, problem)
         except (UntranslatableError, IndexError) as error:
             raise _Refused(str(error)) from error
-        if any(type(at) is not int for _, at, _ in plan.tensors):
-            raise _Refused("a mod holds a table")
-        all, places = self.of_score + self.of_mask, {name: at for name, at, _ in plan.tensors}
+        _Refused.unless(all(type(at) is int for _, at, _ in plan.tensors), "a mod holds a table")
+        both, places = self.of_score + self.of_mask, {name: at for name, at, _ in plan.tensors}
         names = [capture.name for capture in mod_of(plan.text).captures]
-        self.captures = {name: all[places[name]] for name in names if name in places}
+        self.captures = {name: both[places[name]] for name in names if name in places}
         self.text, self.numbers = line_of(plan.text), [float(plan.numbers[x]) for x in names if x not in places]
 
     def _keep_lists(self, block_mask, extents):
@@ -194,18 +190,16 @@ class _Node:
         self.rows, self.columns = [], []
         if all(size == flex._LARGE_SPARSE_BLOCK_SIZE for size in self.blocks):
             return
-        if any(size not in (128, 256) for size in self.blocks):
-            raise _Refused(f"blocks of the mask are {self.blocks[0]}x{self.blocks[1]}")
+        _Refused.unless({*self.blocks} <= {128, 256}, f"blocks of the mask are {self.blocks[0]}x{self.blocks[1]}")
         lists = _values(tuple(block_mask[_LISTS]))
-        if any(x is None for x in (lists[0], lists[4])):
-            raise _Refused("the block mask has no lists by column")
+        _Refused.unless(lists[0] is not None and lists[4] is not None, "the block mask has no lists by column")
         counts = [CeilDiv(length, size) for length, size in zip(lengths, self.blocks)]
         for group, shape, to in ((lists[:4], counts, self.rows), (lists[4:], counts[::-1], self.columns)):
             for x in [realize_inputs(x) for x in group if x is not None]:
                 size = x.get_size()
                 fits = all(_equal(a, 1) or _equal(a, b) for a, b in zip(size, (batch, heads)))
-                if x.get_dtype() != torch.int32 or not fits or not all(map(_equal, size[2:], shape)):
-                    raise _Refused(f"the block mask has lists of {x.get_dtype()} {list(size)}")
+                fits = x.get_dtype() == torch.int32 and fits and all(map(_equal, size[2:], shape))
+                _Refused.unless(fits, f"the block mask has lists of {x.get_dtype()} {list(size)}")
                 to.append(x)
 
     def arguments(self):
@@ -247,8 +241,7 @@ def backward_candidate(input_nodes, layout, mutated_inputs):
     (results,) = _values(joint).graph_module.graph.find_nodes(op="output")[0].args
     wanting = [capture for capture, of in zip(node.of_score, results[5:], strict=True) if of is not None]
     buffers = dict(zip(wanting, mutated_inputs[2:], strict=True))
-    if len(buffers) < len(wanting):
-        raise _Refused("a tensor that wants a gradient is captured twice")
+    _Refused.unless(len(buffers) == len(wanting), "a tensor that wants a gradient is captured twice")
     names = {name: buffers[capture] for name, capture in node.captures.items() if capture in buffers}
     return _Candidate(
         torch.ops.attnc.attention_backward_into.default,

@@ -28,15 +28,15 @@ def _batched(info, axes, *values):
 
 
 _library.impl("random_at", _drawn, "CompositeExplicitAutograd")
-torch.library.register_fake("attnc::random_at", lambda *values: torch.empty(
-    torch.broadcast_shapes(*(value.shape for value in values)), device=_device(values)
-), lib=_library)  # fmt: skip
+
+
+def _fake(*values):
+    with_dims = max(values, key=lambda value: (value.dim() > 0, value.device.type != "cpu"))  # if any has
+    return torch.empty(torch.broadcast_shapes(*(value.shape for value in values)), device=with_dims.device)
+
+
+torch.library.register_fake("attnc::random_at", _fake, lib=_library)
 torch.library.register_vmap("attnc::random_at", _batched, lib=_library)
-
-
-def _device(values):
-    """Returns the device of tensors with dims, if there are any."""
-    return max(values, key=lambda value: (value.dim() > 0, value.device.type != "cpu")).device
 
 
 def draw(*values):

@@ -154,16 +154,12 @@ def look_of(score_mod, block_mask, flags):
             return None
         mask_mod = block_mask.mask_mod
         form = block_mask.seq_lengths, block_mask.BLOCK_SIZE, block_mask._of[:2]
-    of_score = of_mask = None  # _Plain compares the code
-    if score_mod is not None:
-        if type(score_mod) is not types.FunctionType:
+    codes = []  # _Plain compares them
+    for mod in (score_mod, mask_mod):
+        if mod is not None and type(mod) is not types.FunctionType:
             return None
-        of_score = id(score_mod.__code__)
-    if mask_mod is not None:
-        if type(mask_mod) is not types.FunctionType:
-            return None
-        of_mask = id(mask_mod.__code__)
-    return (of_score, of_mask, flags, torch.is_grad_enabled()), (score_mod, mask_mod), form
+        codes.append(None if mod is None else id(mod.__code__))
+    return (*codes, flags, torch.is_grad_enabled()), (score_mod, mask_mod), form
 
 
 def repeated(look, operands):

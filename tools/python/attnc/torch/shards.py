@@ -297,16 +297,19 @@ def _tokens(handle, rank):
     """Returns the intervals of a rank's rows, and of its keys."""
     found = c.ShardTokens()
     check(library().attnc_shard_plan_get_tokens(handle.address, rank, byref(found)))
-    of_kind = (found.rows, found.row_count), (found.keys, found.key_count)
-    return tuple([(intervals[i].begin, intervals[i].end) for i in range(count)] for intervals, count in of_kind)
+    return _intervals(found.rows, found.row_count), _intervals(found.keys, found.key_count)
+
+
+def _intervals(array, count):
+    return [(one.begin, one.end) for one in array[:count]]
 
 
 def _work(handle, mask, rank):
     """Returns the pieces of a rank for a mask, (stage, owner, begin, end), and the rows that stages concern."""
     found = c.ShardWork()
     check(library().attnc_shard_plan_get_work(handle.address, mask, rank, byref(found)))
-    pieces = (found.pieces[i] for i in range(found.piece_count))
-    rows = [(found.stage_rows[i].begin, found.stage_rows[i].end) for i in range(found.stage_count)]
+    pieces = found.pieces[: found.piece_count]
+    rows = _intervals(found.stage_rows, found.stage_count)
     return [(piece.stage, getattr(piece, "from"), piece.begin, piece.end) for piece in pieces], rows
 
 
