@@ -12,6 +12,11 @@ _MANY = 1 << 30
 _is_told = False
 
 
+def _has_gpu():
+    torch = sys.modules.get("torch")
+    return torch.cuda.is_available() if torch is not None else os.path.exists("/dev/nvidia0")
+
+
 def tell_of_cpu(q, v, *others):
     """Warns once per process, if a problem is large or there is a GPU. `others`: folders that did not choose the device."""
     global _is_told
@@ -19,8 +24,8 @@ def tell_of_cpu(q, v, *others):
         return
     batch, heads, q_len, width = q.shape
     products = batch * heads * q_len * v.shape[2] * (width + v.shape[3])
-    is_large, torch = products >= _MANY, sys.modules.get("torch")
-    if not is_large and not (torch.cuda.is_available() if torch else os.path.exists("/dev/nvidia0")):
+    is_large = products >= _MANY
+    if not is_large and not _has_gpu():
         return
     _is_told = True
     why = "q is on the CPU" + (", and a GPU is here" if not is_large else "")
