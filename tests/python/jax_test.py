@@ -271,6 +271,7 @@ class Definition(Compared):
             lambda x: jnp.stack([x, 2 * x, 3 * x]).sum(), lambda x: jnp.array([x, 1.0, x])[::-1].max(),
             lambda x: jnp.concatenate([x[None], x[None] * 2])[1], lambda x: lax.reduce_precision(x, 8, 23),
             lambda x: lax.select_n(jnp.int32(1), x, x * 2, x * 3), lambda x: jnp.outer(jnp.arange(3.0), x[None]).T.sum(),
+            jax.checkpoint(lambda x: jnp.sin(x) * x), jax.jit(lambda x: jnp.cos(x) * x),
         )  # fmt: skip
         q, k, v = operands(q_len=5, kv_len=9)
         for number, function in enumerate(of_scores):

@@ -39,10 +39,8 @@ def mod_of(text):
 
 
 def _result(like, shape, dtype):
-    # Which axes of a mesh it varies along: the attribute's name differs between versions of JAX.
-    name = next((name for name in ("manual_axis_type", "vma") if hasattr(like, name)), None)
     sharding = NamedSharding(like.sharding.mesh, PartitionSpec(*[None] * len(shape)))
-    return ShapedArray(shape, dtype, sharding=sharding, **({name: getattr(like, name)} if name else {}))
+    return ShapedArray(shape, dtype, sharding=sharding, manual_axis_type=like.manual_axis_type)
 
 
 @attention_p.def_abstract_eval

@@ -97,15 +97,9 @@ def _check(query, key, value, enable_gqa, block_mask):
 def _along_all(arrays):
     """Returns the arrays such that all vary along the axes of a mesh along which any does, inside jax.shard_map. Then
     gradients of replicated ones are summed over the others' axes."""
-    axes = [getattr(getattr(jax.typeof(x), "mat", None), "varying", None) for x in arrays]
-    axes = [getattr(jax.typeof(x), "vma", frozenset()) if found is None else found for x, found in zip(arrays, axes)]
-    all_axes = frozenset().union(*axes)
-    vary = getattr(lax, "pcast", None)
-    return [
-        x if not (missing := tuple(sorted(all_axes - found)))
-        else vary(x, missing, to="varying") if vary else lax.pvary(x, missing)
-        for x, found in zip(arrays, axes)
-    ]  # fmt: skip
+    axes = [jax.typeof(x).mat.varying for x in arrays]
+    missing = [tuple(sorted(frozenset().union(*axes) - of_array)) for of_array in axes]
+    return [lax.pcast(x, of_others, to="varying") if of_others else x for x, of_others in zip(arrays, missing)]
 
 
 def flex_attention(

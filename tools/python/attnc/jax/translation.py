@@ -21,13 +21,8 @@ from .operations import check_operation, searched
 _POSITIONS = (jax.ShapeDtypeStruct((), jnp.int32),) * 4
 _PARAM_TYPES = {"score_mod": (jax.ShapeDtypeStruct((), jnp.float32), *_POSITIONS), "mask_mod": _POSITIONS}
 # Primitives that call a jaxpr: the name of its parameter.
-_CALLS = {
-    "jit": "jaxpr", "pjit": "jaxpr", "closed_call": "call_jaxpr", "core_call": "call_jaxpr", "checkpoint": "jaxpr",
-    "remat": "jaxpr", "custom_jvp_call": "call_jaxpr", "custom_vjp_call": "call_jaxpr",
-    "custom_vjp_call_jaxpr": "fun_jaxpr",
-}  # fmt: skip
-
-
+_CALLS = {"jit": "jaxpr", "remat2": "jaxpr"}
+_CALLS |= dict.fromkeys(("closed_call", "custom_jvp_call", "custom_vjp_call"), "call_jaxpr")
 _MOST_ROUNDS = 64  # of a loop
 _DOOR = Door(
     "jnp", jnp, "array", {"int": "jnp.int32({})", "float": "jnp.float32({})", "bool": "{} != 0"}, (*jax.__path__, *np.__path__)
