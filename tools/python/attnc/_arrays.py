@@ -124,9 +124,7 @@ class Lowering:
         capture, type = self.builder.capture(declared), ir_type(meta.dtype)
         declared.fixed.update(axis for axis, size in enumerate(meta.shape) if size == 1)
         extents = [Axis(capture, axis, size) if size != 1 else 1 for axis, size in enumerate(meta.shape)]
-        return self.array(
-            meta, extents, lambda indices: self.builder.cast(self.builder.load(capture, indices), type)
-        )  # fmt: skip
+        return self.array(meta, extents, lambda indices: self.builder.cast(self.builder.load(capture, indices), type))
 
     def result(self, function, is_score_mod, array, what):
         """Returns the value of a mod that returns an array, which messages call `what`."""
@@ -314,9 +312,7 @@ class Lowering:
 
         counts = self.array(None, array.extents, lambda indices: one(array.at(indices)), array)
         total = self.summed(None, counts, dims, keepdim, "i32")
-        return self.elementwise(
-            meta, lambda x: b.compare("eq" if is_all else "ne", x, b.const(0, "i32")), (total, "i32")
-        )
+        return self.elementwise(meta, lambda x: b.compare("eq" if is_all else "ne", x, b.const(0, "i32")), (total, "i32"))
 
     def summed(self, meta, array, dims, keepdim=False, type=None):
         """Returns the sum of an array whose elements have a type; default: that of its dtype."""
@@ -367,9 +363,7 @@ class Lowering:
 
         def looped(indices):
             # The innermost loop has the smallest number; all loops within an element have smaller ones.
-            iters = [
-                self.builder.iter(array.loops + len(dims) - 1 - place, count) for place, count in enumerate(counts)
-            ]
+            iters = [self.builder.iter(array.loops + len(dims) - 1 - place, count) for place, count in enumerate(counts)]
             value = sum_of(array.at(merge(indices, iters)))
             for iter in reversed(iters):
                 value = self.builder.sum(iter, value)

@@ -55,8 +55,7 @@ def library():
         found = ctypes.CDLL(path)
     except OSError as error:
         raise RunError(
-            f"libattnc.so cannot be opened ({error})",
-            "install the package with pip, or name the library in ATTNC_LIBRARY",
+            f"libattnc.so cannot be opened ({error})", "install the package with pip, or name the library in ATTNC_LIBRARY"
         ) from None
     for name, (result, arguments) in _spec.FUNCTIONS.items():
         function = getattr(found, name)

@@ -73,9 +73,7 @@ class Mod:
         return cls(_made("attnc_mod_parse_ir", data, len(data), name.encode()))
 
     @classmethod
-    def load(
-        cls, path: str | os.PathLike[str], *, defines: typing.Mapping[str, typing.Any] | None = None
-    ) -> "Mod":  # fmt: skip
+    def load(cls, path: str | os.PathLike[str], *, defines: typing.Mapping[str, typing.Any] | None = None) -> "Mod":
         """Loads a mod from a file. A file named *.ir contains IR text."""
         options, keep = _options("", defines)
         return cls(_made("attnc_mod_load", os.fsencode(path), ctypes.byref(options), keep=keep))._warned()
@@ -105,14 +103,10 @@ class Mod:
 
     def _explained(self, preparation, array):
         text = ctypes.c_char_p()
-        check(library().attnc_explain(
-            compiler().address, preparation.address, array, len(array), byref(text)
-        ))  # fmt: skip
+        check(library().attnc_explain(compiler().address, preparation.address, array, len(array), byref(text)))
         return json.loads(text.value)
 
-    def _settled(
-        self, launch, shape, dtype, head_dims, captures, arch, has_lse=False, has_dlse=False, scales=None
-    ):  # fmt: skip
+    def _settled(self, launch, shape, dtype, head_dims, captures, arch, has_lse=False, has_dlse=False, scales=None):
         """Returns the handle of the choices for operands without memory, of the head dims of q and k, and of v. Of a
         launch, `gradients`, `wants_max` and `options` count. `has_lse`: whether lse is written; `has_dlse`: whether it has a
         gradient. `scales`: the last axes of scales of q, and of k and v, which are then of e4m3; `dtype` is the result's."""

@@ -78,6 +78,4 @@ def quantise(
 @functools.cache
 def quantiser(dtype, head_dim, device):
     """Returns the kernels of a device, which is current."""
-    return Handle(
-        "attnc_quantiser_create", compiler().address, dtype, head_dim, destroyer="attnc_quantiser_destroy"
-    )
+    return Handle("attnc_quantiser_create", compiler().address, dtype, head_dim, destroyer="attnc_quantiser_destroy")

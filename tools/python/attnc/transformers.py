@@ -276,9 +276,7 @@ def attention(
         block_mask = attention_mask  # PyTorch's own
     elif is_causal and query.shape[2] > 1:
         mask_mod = _causal
-    out, lse = _attend(
-        query, key, value, softcap, bias, mask_mod, block_mask, sequences, scaling, s_aux is not None
-    )  # fmt: skip
+    out, lse = _attend(query, key, value, softcap, bias, mask_mod, block_mask, sequences, scaling, s_aux is not None)
     if s_aux is not None:
         out = out * weight_of_keys(lse, s_aux).to(out.dtype)
     return out.transpose(1, 2).contiguous(), None

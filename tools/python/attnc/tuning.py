@@ -35,9 +35,7 @@ def tune(
     """
     given = Given(Launch({}, scale, mod=mod), q, k, v, captures or {}, False, stream)
     if not given.on_gpu:
-        raise ArgumentError(
-            "q is on the CPU, where there is no kernel to be tuned", "move the operands to a CUDA device"
-        )
+        raise ArgumentError("q is on the CPU, where there is no kernel to be tuned", "move the operands to a CUDA device")
     tuning = Handle(
         "attnc_tune", compiler().address, given.handle, byref(given.operands), byref(given.outputs), None, given.stream,
         destroyer="attnc_tuning_destroy",

@@ -111,9 +111,7 @@ class AttncMetadataBuilder(AttentionMetadataBuilder[AttncMetadata]):
         has_images = vllm_config.model_config.is_mm_prefix_lm
         return AttentionCGSupport.UNIFORM_BATCH if has_images else AttentionCGSupport.ALWAYS
 
-    def __init__(
-        self, kv_cache_spec: typing.Any, layer_names: list[str], vllm_config: typing.Any, device: torch.device
-    ):
+    def __init__(self, kv_cache_spec: typing.Any, layer_names: list[str], vllm_config: typing.Any, device: torch.device):
         super().__init__(kv_cache_spec, layer_names, vllm_config, device)
         self._init_reorder_batch_threshold(1, supports_spec_as_decode=True)
         name = (vllm_config.additional_config or {}).get(_MODS)

@@ -303,9 +303,7 @@ def gather(low, out, a, where, *, dimension_numbers, slice_sizes, mode, fill_val
     def element(indices):
         batch = [indices[axis] for axis in of_batch]
         offsets = iter([indices[axis] for axis in numbers.offset_dims])
-        starts = {
-            axis: where.at((*batch, low.index(place))) for place, axis in enumerate(numbers.start_index_map)
-        }
+        starts = {axis: where.at((*batch, low.index(place))) for place, axis in enumerate(numbers.start_index_map)}
         result, is_inside = [], None
         for axis in range(a.rank):
             if axis in batching:

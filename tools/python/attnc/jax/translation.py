@@ -226,8 +226,7 @@ class _Translator:
         for number in reversed(range(rounds)) if params["reverse"] else range(rounds):
             at = self.low.index(number)
             slices = [
-                self.low.array(x.meta, x.extents[1:], lambda indices, x=x, at=at: x.at((at, *indices)), x)
-                for x in over
+                self.low.array(x.meta, x.extents[1:], lambda indices, x=x, at=at: x.at((at, *indices)), x) for x in over
             ]
             results = self.called(params["jaxpr"], [*consts, *carry, *slices], what)
             carry, given[number] = results[:carried], results[carried:]

@@ -38,9 +38,7 @@ class _InGraph(HigherOrderOperator):
         super().__init__("attnc_attention")
 
     @torch._disable_dynamo
-    def __call__(
-        self, query, key, value, score_mod, mask, scale, options, score_captures=(), mask_captures=()
-    ):  # fmt: skip
+    def __call__(self, query, key, value, score_mod, mask, scale, options, score_captures=(), mask_captures=()):
         """`mask` is (kv_lengths, cu_seqlens, longest) as of attnc::attention, and mask_mod. `options` are members of a
         Launch. When traced, the mods are graph modules, followed by their captured tensors and by numbers that may
         change."""

@@ -205,9 +205,7 @@ class _Node:
     def arguments(self):
         """Returns the arguments that both operators have."""
         captured = [x.node for x in self.captures.values()]
-        return [
-            self.text, *self.operands, captured, self.numbers, self.scale, self.rows, self.columns, self.blocks
-        ]  # fmt: skip
+        return [self.text, *self.operands, captured, self.numbers, self.scale, self.rows, self.columns, self.blocks]
 
 
 # ---- The hooks --------------------------------------------------------------------------------------------------
@@ -281,9 +279,7 @@ def _offering(base):
 
     if hasattr(base, _BACKWARD):
 
-        def append_backward(
-            self, choices, configs, input_nodes, subgraphs, layout, *others, mutated_inputs
-        ):  # fmt: skip
+        def append_backward(self, choices, configs, input_nodes, subgraphs, layout, *others, mutated_inputs):
             choices = getattr(super(Choices, self), _BACKWARD)(
                 choices, configs, input_nodes, subgraphs, layout, *others, mutated_inputs=mutated_inputs
             )

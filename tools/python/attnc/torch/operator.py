@@ -33,9 +33,7 @@ def _names_of(text):
 
 
 _OF_MODS = "str text, Tensor q, Tensor k, Tensor v, Tensor[] captured, float[] scalars, float scale"
-_OF_ATTENTION = (
-    f"{_OF_MODS}, str? wanted, bool wants_max, Tensor? kv_lengths, Tensor? cu_seqlens, SymInt longest, str? fp8"
-)
+_OF_ATTENTION = f"{_OF_MODS}, str? wanted, bool wants_max, Tensor? kv_lengths, Tensor? cu_seqlens, SymInt longest, str? fp8"
 _NEITHER = Sequences()  # not ALIGNED itself, so that operators have calls of their own
 
 

@@ -3,9 +3,7 @@
 import math
 
 from ..._arrays import Array
-from ..._formulas import (
-    is_nan, named, power_of, power_of_ints, random_at, remainder_of, sign_of, sinc_of, truncated,
-)  # fmt: skip
+from ..._formulas import is_nan, named, power_of, power_of_ints, random_at, remainder_of, sign_of, sinc_of, truncated
 from ..._ir_text import INT_BITS
 from ..._spec import FUNCTIONS_OF_IR
 from .table import arithmetic, converted, of_elements, op

@@ -64,9 +64,7 @@ def arithmetic(low, out, function, *operands):
 
 @op("_to_copy", "to", "convert_element_type", "clone", "alias", "lift_fresh_copy", "lift_fresh", "contiguous", "_conj")
 def convert(low, out, a, *_, **__):
-    return low.elementwise(
-        out, lambda x: to_dtype(low.builder, x, out.dtype) if out.dtype != a.dtype else x, (a, a.type)
-    )
+    return low.elementwise(out, lambda x: to_dtype(low.builder, x, out.dtype) if out.dtype != a.dtype else x, (a, a.type))
 
 
 def converted(low, array, dtype):

@@ -101,9 +101,7 @@ def t(low, out, a):
 def select(low, out, a, dim, index):
     dim = axis_of(a, dim)
     index = low.inside(low.index(index), a.extents[dim])
-    return low.array(
-        out, a.extents[:dim] + a.extents[dim + 1 :], lambda rest: a.at(rest[:dim] + (index,) + rest[dim:]), a
-    )
+    return low.array(out, a.extents[:dim] + a.extents[dim + 1 :], lambda rest: a.at(rest[:dim] + (index,) + rest[dim:]), a)
 
 
 @op("slice", "slice_copy")
