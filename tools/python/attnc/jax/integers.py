@@ -8,6 +8,7 @@ from .._arrays import ir_type
 from .._formulas import narrow, remainder_of, truncated
 from .._ir_text import INT_BITS, LIMITS, Builder
 
+
 class IntegerBuilder(Builder):
     """Knows that integers wrap."""
 

@@ -90,9 +90,7 @@ for _function in (shift_left, shift_right_arithmetic, shift_right_logical, popul
 of_elements("attnc_random")(random_at)
 
 
-@of_elements("square")
-def square(ops, x):
-    return ops.op("mul", x, x)
+of_elements("square")(lambda ops, x: ops.op("mul", x, x))
 
 
 @of_elements("is_finite")
@@ -111,9 +109,7 @@ def integer_pow(low, out, a, y):
     return elementwise(low, out, function, a)
 
 
-@of_elements("pow")
-def power(ops, x, y):
-    return ops.op("pow", x, ops.cast(y, "f32"))
+of_elements("pow")(lambda ops, x, y: ops.op("pow", x, ops.cast(y, "f32")))
 
 
 @op("round")
@@ -195,14 +191,8 @@ def same(low, out, a, *_, **__):
 # ---- Views ----
 
 
-@op("reshape")
-def reshape(low, out, a, *_, **__):
-    return low.reshaped(out, a)
-
-
-@op("squeeze")
-def squeeze(low, out, a, dimensions):
-    return low.squeezed(out, a, {axis % a.rank for axis in dimensions})
+op("reshape")(lambda low, out, a, *_, **__: low.reshaped(out, a))
+op("squeeze")(lambda low, out, a, dimensions: low.squeezed(out, a, {axis % a.rank for axis in dimensions}))
 
 
 @op("broadcast_in_dim")
@@ -220,9 +210,7 @@ def broadcast_in_dim(low, out, a, *_, broadcast_dimensions, **__):
     return low.array(out, extents, element, a)
 
 
-@op("transpose")
-def transpose(low, out, a, permutation):
-    return low.permuted(out, a, permutation)
+op("transpose")(lambda low, out, a, permutation: low.permuted(out, a, permutation))
 
 
 @op("slice")
@@ -230,9 +218,7 @@ def slice_(low, out, a, start_indices, limit_indices, strides):
     return low.sliced(out, a, start_indices, strides or (1,) * a.rank)
 
 
-@op("rev")
-def rev(low, out, a, dimensions):
-    return low.flipped(out, a, dimensions)
+op("rev")(lambda low, out, a, dimensions: low.flipped(out, a, dimensions))
 
 
 @op("iota")
@@ -243,14 +229,8 @@ def iota(low, out, *_, dimension, **__):
     return low.array(out, out.shape, element)
 
 
-@op("stack")
-def stack(low, out, *arrays, axis):
-    return low.stacked(out, arrays, axis)
-
-
-@op("concatenate")
-def concatenate(low, out, *arrays, dimension):
-    return low.joined(out, arrays, dimension)
+op("stack")(lambda low, out, *arrays, axis: low.stacked(out, arrays, axis))
+op("concatenate")(lambda low, out, *arrays, dimension: low.joined(out, arrays, dimension))
 
 
 # ---- Gathers ----
@@ -353,9 +333,7 @@ def in_width(low, out, array):
     return elementwise(low, out, lambda ops, x: x, array)
 
 
-@op("reduce_sum")
-def reduce_sum(low, out, a, axes, **_):
-    return in_width(low, out, low.summed(out, a, axes))
+op("reduce_sum")(lambda low, out, a, axes, **_: in_width(low, out, low.summed(out, a, axes)))
 
 
 @op("dot_general")

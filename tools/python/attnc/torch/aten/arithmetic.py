@@ -34,19 +34,9 @@ def scaled(low, out, b, alpha):
     return arithmetic(low, b.meta, lambda ops, x: ops.op("mul", x, ops.const(alpha, x.type)), b)
 
 
-@op("add")
-def add(low, out, a, b, alpha=1):
-    return arithmetic(low, out, named("add", "or"), a, scaled(low, out, b, alpha))
-
-
-@op("sub")
-def sub(low, out, a, b, alpha=1):
-    return arithmetic(low, out, named("sub"), a, scaled(low, out, b, alpha))
-
-
-@op("rsub")
-def rsub(low, out, a, b, alpha=1):
-    return arithmetic(low, out, named("sub"), b, scaled(low, out, a, alpha))
+op("add")(lambda low, out, a, b, alpha=1: arithmetic(low, out, named("add", "or"), a, scaled(low, out, b, alpha)))
+op("sub")(lambda low, out, a, b, alpha=1: arithmetic(low, out, named("sub"), a, scaled(low, out, b, alpha)))
+op("rsub")(lambda low, out, a, b, alpha=1: arithmetic(low, out, named("sub"), b, scaled(low, out, a, alpha)))
 
 
 @op("div", "true_divide", "divide")
@@ -61,19 +51,9 @@ def div(low, out, a, b, rounding_mode=None):
     return arithmetic(low, out, function, a, b)
 
 
-@op("floor_divide")
-def floor_divide(low, out, a, b):
-    return div(low, out, a, b, "floor")
-
-
-@of_elements("abs")
-def absolute(ops, x):
-    return x if x.type == "bool" else ops.op("abs", x)
-
-
-@of_elements("reciprocal")
-def reciprocal(ops, x):
-    return ops.op("div", ops.const(1, "f32"), x)
+op("floor_divide")(lambda low, out, a, b: div(low, out, a, b, "floor"))
+of_elements("abs")(lambda ops, x: x if x.type == "bool" else ops.op("abs", x))
+of_elements("reciprocal")(lambda ops, x: ops.op("div", ops.const(1, "f32"), x))
 
 
 def shift(name):

@@ -60,14 +60,8 @@ def clamp(low, out, a, min=None, max=None):
     )
 
 
-@op("clamp_min")
-def clamp_min(low, out, a, bound):
-    return clamp(low, out, a, min=bound)
-
-
-@op("clamp_max")
-def clamp_max(low, out, a, bound):
-    return clamp(low, out, a, max=bound)
+op("clamp_min")(lambda low, out, a, bound: clamp(low, out, a, min=bound))
+op("clamp_max")(lambda low, out, a, bound: clamp(low, out, a, max=bound))
 
 
 def test_of_floats(function):

@@ -51,9 +51,7 @@ def axis_of(array, dim):
     return dim % array.rank if array.rank else 0
 
 
-@op("view", "reshape", "_unsafe_view", "_reshape_alias", "view_copy")
-def view(low, out, a, *_):
-    return low.reshaped(out, a)
+op("view", "reshape", "_unsafe_view", "_reshape_alias", "view_copy")(lambda low, out, a, *_: low.reshaped(out, a))
 
 
 @op("expand", "expand_copy")
@@ -78,9 +76,7 @@ def squeeze(low, out, a, dims=None):
     return low.squeezed(out, a, gone)
 
 
-@op("permute", "permute_copy")
-def permute(low, out, a, dims):
-    return low.permuted(out, a, [dim % a.rank for dim in dims])
+op("permute", "permute_copy")(lambda low, out, a, dims: low.permuted(out, a, [dim % a.rank for dim in dims]))
 
 
 @op("transpose", "transpose_copy")
@@ -92,9 +88,7 @@ def transpose(low, out, a, first, second):
     return low.permuted(out, a, dims)
 
 
-@op("t", "t_copy", "numpy_T")
-def t(low, out, a):
-    return low.permuted(out, a, reversed(range(a.rank)))
+op("t", "t_copy", "numpy_T")(lambda low, out, a: low.permuted(out, a, reversed(range(a.rank))))
 
 
 @op("select", "select_copy")
@@ -112,9 +106,7 @@ def slice_(low, out, a, dim=0, start=None, end=None, step=1):
     return low.sliced(out, a, starts, steps)
 
 
-@op("flip")
-def flip(low, out, a, dims):
-    return low.flipped(out, a, [dim % a.rank for dim in dims])
+op("flip")(lambda low, out, a, dims: low.flipped(out, a, [dim % a.rank for dim in dims]))
 
 
 @op("unbind", "unbind_copy")
@@ -125,14 +117,8 @@ def unbind(low, out, a, dim=0):
 # ---- Put together ----
 
 
-@op("stack")
-def stack(low, out, arrays, dim=0):
-    return low.stacked(out, arrays, dim % out.dim(), most=64)
-
-
-@op("cat")
-def cat(low, out, arrays, dim=0):
-    return low.joined(out, arrays, dim % out.dim())
+op("stack")(lambda low, out, arrays, dim=0: low.stacked(out, arrays, dim % out.dim(), most=64))
+op("cat")(lambda low, out, arrays, dim=0: low.joined(out, arrays, dim % out.dim()))
 
 
 # ---- Indexing ----
@@ -164,14 +150,8 @@ def index(low, out, a, indices):
     return low.array(out, extents, element, a, *given.values())
 
 
-@op("index_select")
-def index_select(low, out, a, dim, positions):
-    return index(low, out, a, [None] * axis_of(a, dim) + [positions])
-
-
-@op("embedding")
-def embedding(low, out, a, positions, *_, **__):
-    return index(low, out, a, [positions])
+op("index_select")(lambda low, out, a, dim, positions: index(low, out, a, [None] * axis_of(a, dim) + [positions]))
+op("embedding")(lambda low, out, a, positions, *_, **__: index(low, out, a, [positions]))
 
 
 @op("gather")
