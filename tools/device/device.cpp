@@ -30,7 +30,7 @@ Expected<int> driverVersion() {
   return version;
 }
 
-void Context::Release::operator()(CUctx_st*) const { opened().cuDevicePrimaryCtxRelease(device); }
+void Context::Leave::operator()(CUctx_st*) const { opened().cuDevicePrimaryCtxRelease(device); }
 
 Expected<Context> Context::create(int ordinal) {
   ATTNC_TRY_AS(driver, Functions::get());
@@ -39,7 +39,7 @@ Expected<Context> Context::create(int ordinal) {
   ATTNC_TRY(cuda.check(cuda.cuDeviceGet(&device, ordinal), "cuDeviceGet"));
   CUcontext raw = nullptr;
   ATTNC_TRY(cuda.check(cuda.cuDevicePrimaryCtxRetain(&raw, device), "cuDevicePrimaryCtxRetain"));
-  Context context{std::unique_ptr<CUctx_st, Release>(raw, Release{device})};
+  Context context{std::unique_ptr<CUctx_st, Leave>(raw, Leave{device})};
   ATTNC_TRY(context.makeCurrent());
   ATTNC_TRY_AS(info, jit::currentDevice());
   context.device = std::move(*info);
@@ -50,7 +50,7 @@ Status Context::makeCurrent() const {
   return opened().check(opened().cuCtxSetCurrent(context.get()), "cuCtxSetCurrent");
 }
 
-void Buffer::Free::operator()(void* memory) const { opened().cuMemFree(address(memory)); }
+void Release::operator()(void* memory) const { opened().cuMemFree(address(memory)); }
 
 Expected<Buffer> Buffer::allocate(size_t bytes) {
   ATTNC_TRY_AS(driver, Functions::get());
@@ -101,13 +101,13 @@ Status Buffer::copyAsync(const Buffer& from, CUstream_st* stream) {
                     "cuMemcpyDtoDAsync");
 }
 
-void Graph::Destroy::operator()(CUgraphExec_st* graph) const { opened().cuGraphExecDestroy(graph); }
+void Release::operator()(CUgraphExec_st* graph) const { opened().cuGraphExecDestroy(graph); }
 
 Status Graph::launch(CUstream_st* stream) const {
   return opened().check(opened().cuGraphLaunch(graph.get(), stream), "cuGraphLaunch");
 }
 
-void Stream::Destroy::operator()(CUstream_st* stream) const { opened().cuStreamDestroy(stream); }
+void Release::operator()(CUstream_st* stream) const { opened().cuStreamDestroy(stream); }
 
 Expected<Stream> Stream::create() {
   ATTNC_TRY_AS(driver, Functions::get());
@@ -139,7 +139,7 @@ Expected<Graph> Stream::endCapture() const {
   return graph;
 }
 
-void Event::Destroy::operator()(CUevent_st* event) const { opened().cuEventDestroy(event); }
+void Release::operator()(CUevent_st* event) const { opened().cuEventDestroy(event); }
 
 Expected<Event> Event::create() {
   ATTNC_TRY_AS(driver, Functions::get());

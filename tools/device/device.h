@@ -23,6 +23,14 @@ Expected<int> count();
 /// Returns the version of CUDA that the driver has: 13000 for 13.0. Needs no context. An error if there is no driver.
 Expected<int> driverVersion();
 
+/// Gives objects back to the driver.
+struct Release {
+  void operator()(void* memory) const;
+  void operator()(CUgraphExec_st* graph) const;
+  void operator()(CUstream_st* stream) const;
+  void operator()(CUevent_st* event) const;
+};
+
 /// Holds the primary context of a device (the one that the CUDA runtime and PyTorch use) and makes it current for the
 /// creating thread.
 class Context {
@@ -33,12 +41,12 @@ public:
   const jit::DeviceInfo& info() const { return device; }
 
 private:
-  struct Release {
+  struct Leave {
     int device;
     void operator()(CUctx_st* context) const;
   };
-  explicit Context(std::unique_ptr<CUctx_st, Release> context) : context(std::move(context)) {}
-  std::unique_ptr<CUctx_st, Release> context;
+  explicit Context(std::unique_ptr<CUctx_st, Leave> context) : context(std::move(context)) {}
+  std::unique_ptr<CUctx_st, Leave> context;
   jit::DeviceInfo device;
 };
 
@@ -59,11 +67,8 @@ public:
   Status copyAsync(const Buffer& from, CUstream_st* stream);
 
 private:
-  struct Free {
-    void operator()(void* memory) const;
-  };
   Status checkRange(size_t bytes, size_t offset) const;
-  std::unique_ptr<void, Free> memory;
+  std::unique_ptr<void, Release> memory;
   size_t size = 0;
 };
 
@@ -74,10 +79,7 @@ public:
 
 private:
   friend class Stream;
-  struct Destroy {
-    void operator()(CUgraphExec_st* graph) const;
-  };
-  std::unique_ptr<CUgraphExec_st, Destroy> graph;
+  std::unique_ptr<CUgraphExec_st, Release> graph;
 };
 
 /// A stream that does not wait for the null stream.
@@ -91,10 +93,7 @@ public:
   Expected<Graph> endCapture() const;
 
 private:
-  struct Destroy {
-    void operator()(CUstream_st* stream) const;
-  };
-  std::unique_ptr<CUstream_st, Destroy> stream;
+  std::unique_ptr<CUstream_st, Release> stream;
 };
 
 /// A point in a stream's work, with its time.
@@ -107,10 +106,7 @@ public:
   Expected<float> msSince(const Event& begin) const;
 
 private:
-  struct Destroy {
-    void operator()(CUevent_st* event) const;
-  };
-  std::unique_ptr<CUevent_st, Destroy> event;
+  std::unique_ptr<CUevent_st, Release> event;
 };
 
 } // namespace attnc::device
