@@ -1,10 +1,9 @@
 #include "attnc/c/block_mask.h"
 
-#include "c/call.h"
 #include "c/enumerators.h"
 #include "c/handles.h"
 #include "c/operands.h"
-#include "c/structs.h"
+#include "c/tell.h"
 #include "launch/mask_shape.h"
 #include "support/try.h"
 
@@ -38,60 +37,46 @@ using namespace attnc::c;
 attnc_status attnc_block_mask_build(const attnc_mod* mod, const attnc_capture* captures, size_t capture_count,
                                     const attnc_problem* problem, const attnc_block_mask_shape* shape,
                                     attnc_block_mask** mask) {
-  return call([&](Arguments& arguments) -> Status {
+  const std::initializer_list<Needed> needed = {{mod, "mod"}, {problem, "problem"}, {shape, "shape"}, {mask, "mask"}};
+  return call(needed, [&](Arguments& arguments) -> Status {
     Captures values;
     readCaptures(arguments, captures, capture_count, "captures", values);
-    for (auto [pointer, name] :
-         {std::pair<const void*, const char*>(mod, "mod"), {problem, "problem"}, {shape, "shape"}, {mask, "mask"}})
-      arguments.given(pointer, name);
     if (!arguments.ok()) return {};
     return give(BlockMask::build(mod->mod, values, readProblem(*problem), readShape(*shape)), mask);
   });
 }
 
 attnc_status attnc_block_mask_from_lists(const attnc_block_mask_view* lists, attnc_block_mask** mask) {
-  return call([&](Arguments& arguments) -> Status {
-    arguments.given(lists, "lists");
+  return call({{lists, "lists"}, {mask, "mask"}}, [&](Arguments& arguments) -> Status {
     const std::optional<BlockMaskView> view = readLists(arguments, lists, "lists");
-    if (!arguments.given(mask, "mask") || !arguments.ok()) return {};
+    if (!arguments.ok()) return {};
     return give(BlockMask::fromLists(*view), mask);
   });
 }
 
 attnc_status attnc_block_mask_with_columns(const attnc_block_mask* mask, attnc_block_mask** copy) {
-  return call([&](Arguments& arguments) -> Status {
-    arguments.given(mask, "mask");
-    if (!arguments.given(copy, "copy") || !arguments.ok()) return {};
-    return give(Expected<BlockMask>(mask->mask.withColumns()), copy);
-  });
+  return call({{mask, "mask"}, {copy, "copy"}},
+              [&] { return give(Expected<BlockMask>(mask->mask.withColumns()), copy); });
 }
 
 void attnc_block_mask_destroy(attnc_block_mask* mask) { delete mask; }
 
 attnc_status attnc_block_mask_get_view(const attnc_block_mask* mask, attnc_block_mask_view* view) {
-  return call([&](Arguments& arguments) -> Status {
-    if (arguments.given(mask, "mask")) writeStruct(arguments, toC(mask->mask.view()), view, "view");
-    return {};
-  });
+  return tell({{mask, "mask"}}, view, "view",
+              [&](Arguments&, attnc_block_mask_view& all) { all = toC(mask->mask.view()); });
 }
 
 attnc_status attnc_block_mask_get_info(const attnc_block_mask* mask, attnc_block_mask_info* info) {
-  return call([&](Arguments& arguments) -> Status {
-    if (!arguments.given(mask, "mask")) return {};
-    attnc_block_mask_info all = {};
+  return tell({{mask, "mask"}}, info, "info", [&](Arguments&, attnc_block_mask_info& all) {
     all.live_blocks = mask->mask.liveBlocks();
     all.full_blocks = mask->mask.fullBlocks();
     all.sparsity = mask->mask.sparsity();
-    writeStruct(arguments, all, info, "info");
-    return {};
   });
 }
 
 attnc_status attnc_block_mask_text(const attnc_block_mask* mask, int64_t batch, int64_t head, int64_t limit,
                                    char* buffer, size_t capacity, size_t* length) {
-  return call([&](Arguments& arguments) -> Status {
-    arguments.given(mask, "mask");
-    arguments.given(length, "length");
+  return call({{mask, "mask"}, {length, "length"}}, [&](Arguments& arguments) -> Status {
     if (capacity) arguments.given(buffer, "buffer");
     if (!arguments.ok()) return {};
     const std::string text = mask->mask.toString(batch, head, limit);
@@ -105,10 +90,9 @@ attnc_status attnc_block_mask_text(const attnc_block_mask* mask, int64_t batch, 
 }
 
 attnc_status attnc_block_mask_storage_bytes(const attnc_block_mask_shape* shape, int32_t with_columns, size_t* bytes) {
-  return call([&](Arguments& arguments) -> Status {
+  return call({{shape, "shape"}, {bytes, "bytes"}}, [&](Arguments& arguments) -> Status {
     const BlockMask::Lists lists = readWithColumns(arguments, with_columns);
-    arguments.given(shape, "shape");
-    if (!arguments.given(bytes, "bytes") || !arguments.ok()) return {};
+    if (!arguments.ok()) return {};
     const BlockMaskShape extents = readShape(*shape);
     ATTNC_TRY(plan::checkShape(extents));
     *bytes = BlockMask::storageBytes(extents, lists);
@@ -118,10 +102,9 @@ attnc_status attnc_block_mask_storage_bytes(const attnc_block_mask_shape* shape,
 
 attnc_status attnc_block_mask_view_into(void* storage, const attnc_block_mask_shape* shape, int32_t with_columns,
                                         attnc_block_mask_view* view) {
-  return call([&](Arguments& arguments) -> Status {
+  return call({{storage, "storage"}, {shape, "shape"}}, [&](Arguments& arguments) -> Status {
     const BlockMask::Lists lists = readWithColumns(arguments, with_columns);
-    arguments.given(storage, "storage");
-    if (!arguments.given(shape, "shape") || !arguments.ok()) return {};
+    if (!arguments.ok()) return {};
     const BlockMaskShape extents = readShape(*shape);
     ATTNC_TRY(plan::checkShape(extents));
     writeStruct(arguments, toC(BlockMask::viewInto(storage, extents, lists)), view, "view");
@@ -130,10 +113,9 @@ attnc_status attnc_block_mask_view_into(void* storage, const attnc_block_mask_sh
 }
 
 attnc_status attnc_block_mask_write(const attnc_block_mask* mask, int32_t with_columns, void* storage, size_t bytes) {
-  return call([&](Arguments& arguments) -> Status {
+  return call({{mask, "mask"}, {storage, "storage"}}, [&](Arguments& arguments) -> Status {
     const BlockMask::Lists lists = readWithColumns(arguments, with_columns);
-    arguments.given(mask, "mask");
-    if (!arguments.given(storage, "storage") || !arguments.ok()) return {};
+    if (!arguments.ok()) return {};
     const BlockMaskView from = mask->mask.view();
     const BlockMaskShape& shape = from.shape;
     const size_t needed = BlockMask::storageBytes(shape, lists);

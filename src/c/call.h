@@ -6,6 +6,8 @@
 #include "attnc/error.h"
 #include "c/arguments.h"
 
+#include <initializer_list>
+#include <type_traits>
 #include <utility>
 
 namespace attnc::c {
@@ -31,10 +33,33 @@ template <class Body> attnc_status call(Body&& body) noexcept {
   }
 }
 
+/// A pointer that a call needs, and its name.
+struct Needed {
+  const void* pointer;
+  const char* name;
+};
+
+/// Does the same if no pointer is NULL. The body may do without `arguments`.
+template <class Body> attnc_status call(std::initializer_list<Needed> all, Body&& body) noexcept {
+  return call([&](Arguments& arguments) -> Status {
+    for (const auto& [pointer, name] : all) arguments.given(pointer, name);
+    if (!arguments.ok()) return {};
+    if constexpr (std::is_invocable_v<Body, Arguments&>)
+      return body(arguments);
+    else
+      return body();
+  });
+}
+
+/// Whether the pointer is not NULL; else it is the thread's last error.
+inline bool given(const void* pointer, const char* name) {
+  return call({{pointer, name}}, [] { return Status(); }) == ATTNC_OK;
+}
+
 /// Makes a handle of a value, or returns the error that it holds instead.
 template <class Handle, class T> Status give(Expected<T> value, Handle** handle) {
   if (!value) return std::move(value).error();
-  *handle = new Handle(*std::move(value));
+  *handle = new Handle{*std::move(value)};
   return {};
 }
 

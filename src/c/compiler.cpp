@@ -1,11 +1,10 @@
 #include "attnc/c/compiler.h"
 
-#include "c/call.h"
 #include "c/enumerators.h"
 #include "c/handles.h"
 #include "c/kernel_options.h"
 #include "c/operands.h"
-#include "c/structs.h"
+#include "c/tell.h"
 
 #include <fmt/format.h>
 
@@ -63,9 +62,9 @@ using namespace attnc;
 using namespace attnc::c;
 
 attnc_status attnc_compiler_create(const attnc_compiler_options* options, attnc_compiler** compiler) {
-  return call([&](Arguments& arguments) -> Status {
+  return call({{compiler, "compiler"}}, [&](Arguments& arguments) -> Status {
     CompilerOptions how = readCompilerOptions(arguments, options);
-    if (!arguments.given(compiler, "compiler") || !arguments.ok()) return {};
+    if (!arguments.ok()) return {};
     *compiler = new attnc_compiler{Compiler(std::move(how))};
     return {};
   });
@@ -75,11 +74,9 @@ void attnc_compiler_destroy(attnc_compiler* compiler) { delete compiler; }
 
 attnc_status attnc_plan_create(const attnc_compiler* compiler, const attnc_mod* mod,
                                const attnc_kernel_options* options, attnc_plan** plan) {
-  return call([&](Arguments& arguments) -> Status {
-    arguments.given(compiler, "compiler");
-    arguments.given(mod, "mod");
+  return call({{compiler, "compiler"}, {mod, "mod"}, {plan, "plan"}}, [&](Arguments& arguments) -> Status {
     const KernelOptions how = readKernelOptions(arguments, options, "options");
-    if (!arguments.given(plan, "plan") || !arguments.ok()) return {};
+    if (!arguments.ok()) return {};
     return give(compiler->compiler.plan(mod->mod, how), plan);
   });
 }
@@ -87,34 +84,24 @@ attnc_status attnc_plan_create(const attnc_compiler* compiler, const attnc_mod* 
 void attnc_plan_destroy(attnc_plan* plan) { delete plan; }
 
 attnc_status attnc_plan_get_options(const attnc_plan* plan, attnc_kernel_options* options) {
-  return call([&](Arguments& arguments) -> Status {
-    if (arguments.given(plan, "plan")) writeStruct(arguments, plan->options.view(), options, "options");
-    return {};
-  });
+  return tell({{plan, "plan"}}, options, "options",
+              [&](Arguments&, attnc_kernel_options& all) { all = plan->options.view(); });
 }
 
 attnc_status attnc_plan_get_info(const attnc_plan* plan, attnc_plan_info* info) {
-  return call([&](Arguments& arguments) -> Status {
-    if (!arguments.given(plan, "plan")) return {};
+  return tell({{plan, "plan"}}, info, "info", [&](Arguments&, attnc_plan_info& all) {
     const Plan& from = plan->plan;
-    attnc_plan_info all = {};
     all.passed_over = from.passedOver().c_str();
     all.tile = from.tile().c_str();
     all.tuned_by = from.tunedBy().c_str();
     all.low_rank = from.lowRank().c_str();
     all.kv_loop = toC(from.kvLoop());
     all.gains_from_block_mask = from.gainsFromBlockMask();
-    writeStruct(arguments, all, info, "info");
-    return {};
   });
 }
 
 attnc_status attnc_source_create(const attnc_plan* plan, attnc_source** source) {
-  return call([&](Arguments& arguments) -> Status {
-    arguments.given(plan, "plan");
-    if (!arguments.given(source, "source") || !arguments.ok()) return {};
-    return give(plan->plan.sources(), source);
-  });
+  return call({{plan, "plan"}, {source, "source"}}, [&] { return give(plan->plan.sources(), source); });
 }
 
 void attnc_source_destroy(attnc_source* source) { delete source; }
@@ -122,11 +109,10 @@ void attnc_source_destroy(attnc_source* source) { delete source; }
 size_t attnc_source_stage_count(const attnc_source* source) { return source ? source->stages.size() : 0; }
 
 attnc_status attnc_source_get_stage(const attnc_source* source, size_t index, attnc_source_stage* stage) {
-  return call([&](Arguments& arguments) -> Status {
-    if (!arguments.given(source, "source") || !checkIndex(arguments, index, source->stages.size())) return {};
+  return tell({{source, "source"}}, stage, "stage", [&](Arguments& arguments, attnc_source_stage& all) {
+    if (!checkIndex(arguments, index, source->stages.size())) return;
     const attnc_source::Stage& held = *source->stages[index];
     const KernelSource& from = held.source;
-    attnc_source_stage all = {};
     all.entry = from.entry.c_str();
     all.template_name = from.templateName.c_str();
     all.text = from.text.c_str();
@@ -145,18 +131,12 @@ attnc_status attnc_source_get_stage(const attnc_source* source, size_t index, at
     all.warps = from.warps;
     all.q_stages = from.qStages;
     all.kv_stages = from.kvStages;
-    writeStruct(arguments, all, stage, "stage");
-    return {};
   });
 }
 
 attnc_status attnc_compile(const attnc_compiler* compiler, const attnc_plan* plan, attnc_compiled** compiled) {
-  return call([&](Arguments& arguments) -> Status {
-    arguments.given(compiler, "compiler");
-    arguments.given(plan, "plan");
-    if (!arguments.given(compiled, "compiled") || !arguments.ok()) return {};
-    return give(compiler->compiler.compile(plan->plan), compiled);
-  });
+  return call({{compiler, "compiler"}, {plan, "plan"}, {compiled, "compiled"}},
+              [&] { return give(compiler->compiler.compile(plan->plan), compiled); });
 }
 
 void attnc_compiled_destroy(attnc_compiled* compiled) { delete compiled; }
@@ -164,10 +144,9 @@ void attnc_compiled_destroy(attnc_compiled* compiled) { delete compiled; }
 size_t attnc_compiled_stage_count(const attnc_compiled* compiled) { return compiled ? compiled->stages.size() : 0; }
 
 attnc_status attnc_compiled_get_stage(const attnc_compiled* compiled, size_t index, attnc_compiled_stage* stage) {
-  return call([&](Arguments& arguments) -> Status {
-    if (!arguments.given(compiled, "compiled") || !checkIndex(arguments, index, compiled->stages.size())) return {};
+  return tell({{compiled, "compiled"}}, stage, "stage", [&](Arguments& arguments, attnc_compiled_stage& all) {
+    if (!checkIndex(arguments, index, compiled->stages.size())) return;
     const CompiledKernel& from = *compiled->stages[index];
-    attnc_compiled_stage all = {};
     all.entry = from.entry.c_str();
     all.template_name = from.templateName.c_str();
     all.cubin = from.cubin.data();
@@ -183,33 +162,28 @@ attnc_status attnc_compiled_get_stage(const attnc_compiled* compiled, size_t ind
     all.spill_bytes = from.spillBytes;
     all.from_disk = from.fromDisk;
     all.order = from.order;
-    writeStruct(arguments, all, stage, "stage");
-    return {};
   });
 }
 
 size_t attnc_family_count(attnc_pass pass) {
   size_t count = 0;
-  call([&](Arguments&) -> Status {
+  call({}, [&] {
     if (const auto* families = familiesOfPass(pass)) count = families->size();
-    return {};
+    return Status();
   });
   return count;
 }
 
 attnc_status attnc_get_family(attnc_pass pass, size_t index, attnc_family_info* info) {
-  return call([&](Arguments& arguments) -> Status {
+  return tell({}, info, "info", [&](Arguments& arguments, attnc_family_info& all) {
     const auto* families = familiesOfPass(pass);
-    if (!families) arguments.refuse("pass", fmt::format("is {}, which is none", pass));
-    if (!families || !checkIndex(arguments, index, families->size())) return {};
+    if (!families) return arguments.refuse("pass", fmt::format("is {}, which is none", pass));
+    if (!checkIndex(arguments, index, families->size())) return;
     const FamilyRow& row = (*families)[index];
-    attnc_family_info all = {};
     all.arch = row.arch.c_str();
     all.layouts = row.layouts.c_str();
     all.family = toC(row.family);
     all.takes_any_layout = row.takesAnyLayout;
     all.takes = row.takes.c_str();
-    writeStruct(arguments, all, info, "info");
-    return {};
   });
 }

@@ -21,6 +21,15 @@ void refuseEnumerator(Arguments& arguments, int32_t number, const Place& place, 
   arguments.refuse(place, fmt::format("is {}, which is no {}", number, what));
 }
 
+/// Returns an enumerator; for a number that is none, refuses it and returns the default.
+template <class Enumerator>
+Enumerator readEnumerator(Arguments& arguments, Enumerator last, int32_t number, const Place& place, const char* what,
+                          Enumerator byDefault = {}) {
+  const std::optional<Enumerator> found = find(last, number);
+  if (!found) refuseEnumerator(arguments, number, place, what);
+  return found.value_or(byDefault);
+}
+
 } // namespace
 
 attnc_problem toC(const ProblemShape& problem) {
@@ -36,21 +45,15 @@ std::optional<Family> familyOf(attnc_family family) { return find(kAllFamilies.b
 std::optional<QueryOffsets> offsetsOf(attnc_query_offsets offsets) { return find(QueryOffsets::Tensor, offsets); }
 
 DType readDtype(Arguments& arguments, attnc_dtype dtype, const Place& place) {
-  const std::optional<DType> found = dtypeOf(dtype);
-  if (!found) refuseEnumerator(arguments, dtype, place, "dtype");
-  return found.value_or(DType::F32);
+  return readEnumerator(arguments, DType::E4M3, dtype, place, "dtype", DType::F32);
 }
 
 Family readFamily(Arguments& arguments, attnc_family family, const Place& place) {
-  const std::optional<Family> found = familyOf(family);
-  if (!found) refuseEnumerator(arguments, family, place, "family");
-  return found.value_or(Family::Auto);
+  return readEnumerator(arguments, kAllFamilies.back(), family, place, "family", Family::Auto);
 }
 
 KernelKind readKind(Arguments& arguments, attnc_kernel_kind kind, const Place& place) {
-  const std::optional<KernelKind> found = find(KernelKind::Decode, kind);
-  if (!found) refuseEnumerator(arguments, kind, place, "kind of kernel");
-  return found.value_or(KernelKind::Forward);
+  return readEnumerator(arguments, KernelKind::Decode, kind, place, "kind of kernel");
 }
 
 std::optional<QueryOffsets> readOffsets(Arguments& arguments, attnc_query_offsets offsets, const Place& place) {

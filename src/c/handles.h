@@ -14,20 +14,6 @@
 
 namespace attnc::c {
 
-/// A text that is made at the first request.
-class LazyText {
-public:
-  template <class Make> const char* get(Make&& make) {
-    std::lock_guard lock(mutex);
-    if (!text) text = make();
-    return text->c_str();
-  }
-
-private:
-  std::mutex mutex;
-  std::optional<std::string> text;
-};
-
 /// Texts that live as long as this object. Thread-safe.
 class Texts {
 public:
@@ -67,14 +53,11 @@ std::string describe(const CompiledStages& stages);
 
 struct attnc_mod {
   attnc::Mod mod;
-  mutable attnc::c::LazyText ast, ir;
-  mutable attnc::c::Texts proofs;
-  explicit attnc_mod(attnc::Mod mod) : mod(std::move(mod)) {}
+  mutable attnc::c::Texts texts = {};
 };
 
 struct attnc_block_mask {
   attnc::BlockMask mask;
-  explicit attnc_block_mask(attnc::BlockMask mask) : mask(std::move(mask)) {}
 };
 
 struct attnc_compiler {
@@ -106,7 +89,6 @@ struct attnc_compiled {
 
 struct attnc_pack {
   std::string bytes;
-  explicit attnc_pack(std::string bytes) : bytes(std::move(bytes)) {}
 };
 
 struct attnc_kernel {
@@ -156,5 +138,4 @@ struct attnc_shard_plan {
 
 struct attnc_sharded {
   attnc::ShardedAttention sharded;
-  explicit attnc_sharded(attnc::ShardedAttention sharded) : sharded(std::move(sharded)) {}
 };

@@ -1,10 +1,9 @@
 #include "attnc/c/kernel.h"
 
-#include "c/call.h"
 #include "c/enumerators.h"
 #include "c/handles.h"
 #include "c/operands.h"
-#include "c/structs.h"
+#include "c/tell.h"
 
 namespace attnc::c {
 namespace {
@@ -49,47 +48,37 @@ using namespace attnc;
 using namespace attnc::c;
 
 attnc_status attnc_kernel_load(const attnc_compiler* compiler, const attnc_plan* plan, attnc_kernel** kernel) {
-  return call([&](Arguments& arguments) -> Status {
-    arguments.given(compiler, "compiler");
-    arguments.given(plan, "plan");
-    if (!arguments.given(kernel, "kernel") || !arguments.ok()) return {};
-    return give(loadKernel(compiler->compiler, plan->plan), kernel);
-  });
+  return call({{compiler, "compiler"}, {plan, "plan"}, {kernel, "kernel"}},
+              [&] { return give(loadKernel(compiler->compiler, plan->plan), kernel); });
 }
 
 void attnc_kernel_destroy(attnc_kernel* kernel) { delete kernel; }
 
 attnc_status attnc_kernel_get_options(const attnc_kernel* kernel, attnc_kernel_options* options) {
-  return call([&](Arguments& arguments) -> Status {
-    if (arguments.given(kernel, "kernel")) writeStruct(arguments, kernel->options.view(), options, "options");
-    return {};
-  });
+  return tell({{kernel, "kernel"}}, options, "options",
+              [&](Arguments&, attnc_kernel_options& all) { all = kernel->options.view(); });
 }
 
 const attnc_compiled* attnc_kernel_get_compiled(const attnc_kernel* kernel) {
-  call([&](Arguments& arguments) -> Status {
-    arguments.given(kernel, "kernel");
-    return {};
-  });
-  return kernel ? &kernel->compiled : nullptr;
+  return given(kernel, "kernel") ? &kernel->compiled : nullptr;
 }
 
 attnc_status attnc_kernel_workspace_bytes(const attnc_kernel* kernel, const attnc_operands* operands,
                                           const attnc_outputs* outputs, size_t* bytes) {
-  return call([&](Arguments& arguments) -> Status {
+  return call({{bytes, "bytes"}}, [&](Arguments& arguments) -> Status {
     const auto* forward = kernelAs<ForwardKernel>(arguments, kernel, "forward");
     const GivenForward given(arguments, operands, outputs);
-    if (!arguments.given(bytes, "bytes") || !arguments.ok()) return {};
+    if (!arguments.ok()) return {};
     return giveBytes(forward->workspaceBytes(given.operands, given.outputs), bytes);
   });
 }
 
 attnc_status attnc_kernel_backward_workspace_bytes(const attnc_kernel* kernel, const attnc_backward_operands* operands,
                                                    const attnc_backward_outputs* outputs, size_t* bytes) {
-  return call([&](Arguments& arguments) -> Status {
+  return call({{bytes, "bytes"}}, [&](Arguments& arguments) -> Status {
     const auto* backward = kernelAs<BackwardKernel>(arguments, kernel, "backward");
     const GivenBackward given(arguments, operands, outputs, /*optionalOutputs=*/true);
-    if (!arguments.given(bytes, "bytes") || !arguments.ok()) return {};
+    if (!arguments.ok()) return {};
     return giveBytes(backward->workspaceBytes(given.operands, given.outputs), bytes);
   });
 }
@@ -117,13 +106,12 @@ attnc_status attnc_kernel_launch_backward(const attnc_kernel* kernel, const attn
 attnc_status attnc_kernel_launch_block_mask(const attnc_kernel* kernel, const attnc_block_mask_view* mask,
                                             const attnc_problem* problem, const attnc_capture* captures,
                                             size_t capture_count, attnc_stream stream) {
-  return call([&](Arguments& arguments) -> Status {
+  return call({{mask, "mask"}, {problem, "problem"}}, [&](Arguments& arguments) -> Status {
     const auto* builder = kernelAs<BlockMaskKernel>(arguments, kernel, "block mask");
-    arguments.given(mask, "mask");
     const std::optional<BlockMaskView> lists = readLists(arguments, mask, "mask");
     Captures values;
     readCaptures(arguments, captures, capture_count, "captures", values);
-    if (!arguments.given(problem, "problem") || !arguments.ok()) return {};
+    if (!arguments.ok()) return {};
     return builder->launch(*lists, readProblem(*problem), values, toStream(stream));
   });
 }

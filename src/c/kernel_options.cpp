@@ -89,12 +89,4 @@ PrepareOptions readPrepareOptions(Arguments& arguments, const attnc_prepare_opti
   return options;
 }
 
-PrepareOptions readRequest(Arguments& arguments, const attnc_compiler* compiler, const attnc_mod* mod,
-                           const attnc_prepare_options* options, const void* result, const char* resultName) {
-  arguments.given(compiler, "compiler");
-  arguments.given(mod, "mod");
-  arguments.given(result, resultName);
-  return readPrepareOptions(arguments, options);
-}
-
 } // namespace attnc::c

@@ -13,8 +13,4 @@ KernelOptions readKernelOptions(Arguments& arguments, const attnc_kernel_options
 /// NULL means all defaults.
 PrepareOptions readPrepareOptions(Arguments& arguments, const attnc_prepare_options* given);
 
-/// Checks and reads the arguments of a function that settles, except the operands.
-PrepareOptions readRequest(Arguments& arguments, const attnc_compiler* compiler, const attnc_mod* mod,
-                           const attnc_prepare_options* options, const void* result, const char* resultName);
-
 } // namespace attnc::c

@@ -1,10 +1,9 @@
 #include "attnc/c/mod.h"
 
-#include "c/call.h"
 #include "c/enumerators.h"
 #include "c/handles.h"
 #include "c/operands.h"
-#include "c/structs.h"
+#include "c/tell.h"
 
 #include <fmt/format.h>
 
@@ -27,6 +26,15 @@ ParseOptions readParseOptions(Arguments& arguments, const attnc_parse_options* g
   return options;
 }
 
+const char* textOf(const attnc_mod* mod, std::string (Mod::*of)() const) {
+  const char* text = nullptr;
+  call({{mod, "mod"}}, [&] {
+    text = mod->texts.keep((mod->mod.*of)());
+    return Status();
+  });
+  return text;
+}
+
 std::string_view readText(Arguments& arguments, const char* text, size_t length) {
   if (!arguments.given(text, "text")) return {};
   return {text, length == ATTNC_WHOLE ? std::strlen(text) : length};
@@ -39,42 +47,36 @@ using namespace attnc;
 using namespace attnc::c;
 
 attnc_status attnc_mod_parse(const char* text, size_t length, const attnc_parse_options* options, attnc_mod** mod) {
-  return call([&](Arguments& arguments) -> Status {
+  return call({{mod, "mod"}}, [&](Arguments& arguments) -> Status {
     const std::string_view whole = readText(arguments, text, length);
     const ParseOptions how = readParseOptions(arguments, options);
-    if (!arguments.given(mod, "mod") || !arguments.ok()) return {};
+    if (!arguments.ok()) return {};
     return give(Mod::parse(whole, how), mod);
   });
 }
 
 attnc_status attnc_mod_parse_ir(const char* text, size_t length, const char* name, attnc_mod** mod) {
-  return call([&](Arguments& arguments) -> Status {
+  return call({{mod, "mod"}}, [&](Arguments& arguments) -> Status {
     const std::string_view whole = readText(arguments, text, length);
-    if (!arguments.given(mod, "mod") || !arguments.ok()) return {};
+    if (!arguments.ok()) return {};
     return give(name ? Mod::parseIr(whole, name) : Mod::parseIr(whole), mod);
   });
 }
 
 attnc_status attnc_mod_load(const char* path, const attnc_parse_options* options, attnc_mod** mod) {
-  return call([&](Arguments& arguments) -> Status {
-    arguments.given(path, "path");
+  return call({{path, "path"}, {mod, "mod"}}, [&](Arguments& arguments) -> Status {
     ParseOptions how = readParseOptions(arguments, options);
-    if (!arguments.given(mod, "mod") || !arguments.ok()) return {};
+    if (!arguments.ok()) return {};
     return give(Mod::load(path, std::move(how)), mod);
   });
 }
 
 attnc_status attnc_mod_identity(attnc_mod** mod) {
-  return call([&](Arguments& arguments) -> Status {
-    if (!arguments.given(mod, "mod")) return {};
-    return give(Expected<Mod>(Mod::identity()), mod);
-  });
+  return call({{mod, "mod"}}, [&] { return give(Expected<Mod>(Mod::identity()), mod); });
 }
 
 attnc_status attnc_mod_pinned(const attnc_mod* mod, const attnc_pin* pins, size_t count, attnc_mod** pinned) {
-  return call([&](Arguments& arguments) -> Status {
-    arguments.given(mod, "mod");
-    arguments.given(pinned, "pinned");
+  return call({{mod, "mod"}, {pinned, "pinned"}}, [&](Arguments& arguments) -> Status {
     const auto values = readPins(arguments, pins, count, "pins");
     if (!arguments.ok()) return {};
     return give(mod->mod.pinned(values), pinned);
@@ -84,62 +86,35 @@ attnc_status attnc_mod_pinned(const attnc_mod* mod, const attnc_pin* pins, size_
 void attnc_mod_destroy(attnc_mod* mod) { delete mod; }
 
 attnc_status attnc_mod_get_info(const attnc_mod* mod, attnc_mod_info* info) {
-  return call([&](Arguments& arguments) -> Status {
-    if (!arguments.given(mod, "mod")) return {};
-    attnc_mod_info all = {};
+  return tell({{mod, "mod"}}, info, "info", [&](Arguments&, attnc_mod_info& all) {
     all.name = mod->mod.name().c_str();
     all.hash = mod->mod.hash().c_str();
     all.capture_count = mod->mod.captures().size();
     all.has_score_mod = mod->mod.hasScoreMod();
     all.has_mask_mod = mod->mod.hasMaskMod();
     all.warning_count = mod->mod.warnings().size();
-    writeStruct(arguments, all, info, "info");
-    return {};
   });
 }
 
 attnc_status attnc_mod_get_capture(const attnc_mod* mod, size_t index, attnc_capture_info* info) {
-  return call([&](Arguments& arguments) -> Status {
-    if (!arguments.given(mod, "mod")) return {};
+  return tell({{mod, "mod"}}, info, "info", [&](Arguments& arguments, attnc_capture_info& all) {
     const std::vector<CaptureInfo>& captures = mod->mod.captures();
-    if (index >= captures.size()) {
-      arguments.refuse("index", fmt::format("is {}, the mod has {} captures", index, captures.size()));
-      return {};
-    }
+    if (index >= captures.size())
+      return arguments.refuse("index", fmt::format("is {}, the mod has {} captures", index, captures.size()));
     const CaptureInfo& capture = captures[index];
-    attnc_capture_info all = {};
     all.name = capture.name.c_str();
     all.kind = toC(capture.kind);
     all.dtype = capture.kind == CaptureInfo::Kind::Tensor ? toC(capture.dtype) : int32_t(ATTNC_DTYPE_DEFAULT);
     all.rank = int32_t(capture.extent.size());
     for (size_t axis = 0; axis < capture.extent.size(); ++axis) all.extent[axis] = capture.extent[axis].c_str();
-    writeStruct(arguments, all, info, "info");
-    return {};
   });
 }
 
 attnc_status attnc_mod_get_warning(const attnc_mod* mod, size_t index, attnc_diagnostic* warning) {
-  return call([&](Arguments& arguments) -> Status {
-    if (!arguments.given(mod, "mod") || !checkIndex(arguments, index, mod->mod.warnings().size())) return {};
-    writeStruct(arguments, toC(mod->mod.warnings()[index]), warning, "warning");
-    return {};
+  return tell({{mod, "mod"}}, warning, "warning", [&](Arguments& arguments, attnc_diagnostic& all) {
+    if (checkIndex(arguments, index, mod->mod.warnings().size())) all = toC(mod->mod.warnings()[index]);
   });
 }
 
-const char* attnc_mod_ast(const attnc_mod* mod) {
-  const char* text = nullptr;
-  call([&](Arguments& arguments) -> Status {
-    if (arguments.given(mod, "mod")) text = mod->ast.get([&] { return mod->mod.astText(); });
-    return {};
-  });
-  return text;
-}
-
-const char* attnc_mod_ir(const attnc_mod* mod) {
-  const char* text = nullptr;
-  call([&](Arguments& arguments) -> Status {
-    if (arguments.given(mod, "mod")) text = mod->ir.get([&] { return mod->mod.irText(); });
-    return {};
-  });
-  return text;
-}
+const char* attnc_mod_ast(const attnc_mod* mod) { return textOf(mod, &Mod::astText); }
+const char* attnc_mod_ir(const attnc_mod* mod) { return textOf(mod, &Mod::irText); }

@@ -8,13 +8,12 @@ using namespace attnc::c;
 
 attnc_status attnc_pack_create(const attnc_compiler* compiler, const attnc_plan* const* plans, size_t count,
                                attnc_pack** pack) {
-  return call([&](Arguments& arguments) -> Status {
+  return call({{compiler, "compiler"}, {pack, "pack"}}, [&](Arguments& arguments) -> Status {
     std::vector<Plan> all;
     if (count) arguments.given(plans, "plans");
     for (size_t i = 0; i < count && arguments.ok(); ++i)
       if (arguments.given(plans[i], Place("plans").at(i))) all.push_back(plans[i]->plan);
-    arguments.given(compiler, "compiler");
-    if (!arguments.given(pack, "pack") || !arguments.ok()) return {};
+    if (!arguments.ok()) return {};
     return give(compiler->compiler.pack(all), pack);
   });
 }
@@ -27,9 +26,5 @@ const void* attnc_pack_data(const attnc_pack* pack, size_t* bytes) {
 }
 
 attnc_status attnc_compiler_add_pack(attnc_compiler* compiler, const char* path) {
-  return call([&](Arguments& arguments) -> Status {
-    arguments.given(compiler, "compiler");
-    if (!arguments.given(path, "path") || !arguments.ok()) return {};
-    return compiler->compiler.addPack(path);
-  });
+  return call({{compiler, "compiler"}, {path, "path"}}, [&] { return compiler->compiler.addPack(path); });
 }

@@ -1,11 +1,10 @@
 #include "attnc/c/prepared.h"
 
-#include "c/call.h"
 #include "c/enumerators.h"
 #include "c/handles.h"
 #include "c/kernel_options.h"
 #include "c/operands.h"
-#include "c/structs.h"
+#include "c/tell.h"
 #include "support/try.h"
 
 using namespace attnc;
@@ -14,42 +13,41 @@ using namespace attnc::c;
 attnc_status attnc_settle(const attnc_compiler* compiler, const attnc_mod* mod, const attnc_operands* operands,
                           const attnc_outputs* outputs, const attnc_prepare_options* options,
                           attnc_preparation** preparation) {
-  return call([&](Arguments& arguments) -> Status {
-    const PrepareOptions how = readRequest(arguments, compiler, mod, options, preparation, "preparation");
-    const GivenForward given(arguments, operands, outputs);
-    if (!arguments.ok()) return {};
-    return give(compiler->compiler.settle(mod->mod, given.operands, given.outputs, how), preparation);
-  });
+  return call({{compiler, "compiler"}, {mod, "mod"}, {preparation, "preparation"}},
+              [&](Arguments& arguments) -> Status {
+                const PrepareOptions how = readPrepareOptions(arguments, options);
+                const GivenForward given(arguments, operands, outputs);
+                if (!arguments.ok()) return {};
+                return give(compiler->compiler.settle(mod->mod, given.operands, given.outputs, how), preparation);
+              });
 }
 
 attnc_status attnc_settle_training(const attnc_compiler* compiler, const attnc_mod* mod,
                                    const attnc_backward_operands* operands, const attnc_outputs* outputs,
                                    const attnc_backward_outputs* gradients, const attnc_prepare_options* options,
                                    attnc_preparation** preparation) {
-  return call([&](Arguments& arguments) -> Status {
-    const PrepareOptions how = readRequest(arguments, compiler, mod, options, preparation, "preparation");
-    const GivenBackward given(arguments, operands, gradients);
-    const Outputs written = readOutputs(arguments, outputs, "outputs");
-    if (!arguments.ok()) return {};
-    return give(compiler->compiler.settleTraining(mod->mod, given.operands, written, given.outputs, how), preparation);
-  });
+  return call({{compiler, "compiler"}, {mod, "mod"}, {preparation, "preparation"}},
+              [&](Arguments& arguments) -> Status {
+                const PrepareOptions how = readPrepareOptions(arguments, options);
+                const GivenBackward given(arguments, operands, gradients);
+                const Outputs written = readOutputs(arguments, outputs, "outputs");
+                if (!arguments.ok()) return {};
+                return give(compiler->compiler.settleTraining(mod->mod, given.operands, written, given.outputs, how),
+                            preparation);
+              });
 }
 
 void attnc_preparation_destroy(attnc_preparation* preparation) { delete preparation; }
 
 attnc_status attnc_preparation_get_info(const attnc_preparation* preparation, attnc_preparation_info* info) {
-  return call([&](Arguments& arguments) -> Status {
-    if (!arguments.given(preparation, "preparation")) return {};
+  return tell({{preparation, "preparation"}}, info, "info", [&](Arguments&, attnc_preparation_info& all) {
     const Preparation& from = preparation->preparation;
-    attnc_preparation_info all = {};
     all.workspace_bytes = from.workspaceBytes;
     all.problem = toC(from.problem);
     if (from.blockMask && !from.blockMask->boxes) all.block_mask = toC(*from.blockMask);
     all.why_kind = from.whyKind.c_str();
     all.is_training = from.backward.has_value();
     all.builds_block_mask = from.blockMask.has_value();
-    writeStruct(arguments, all, info, "info");
-    return {};
   });
 }
 
@@ -62,19 +60,13 @@ const attnc_plan* attnc_preparation_get_plan(const attnc_preparation* preparatio
 }
 
 const char* attnc_preparation_text(const attnc_preparation* preparation) {
-  call([&](Arguments& arguments) -> Status {
-    arguments.given(preparation, "preparation");
-    return {};
-  });
-  return preparation ? preparation->text.c_str() : nullptr;
+  return given(preparation, "preparation") ? preparation->text.c_str() : nullptr;
 }
 
 attnc_status attnc_explain(const attnc_compiler* compiler, const attnc_preparation* preparation,
                            const attnc_capture* captures, size_t capture_count, const char** json) {
-  return call([&](Arguments& arguments) -> Status {
-    arguments.given(compiler, "compiler");
-    arguments.given(preparation, "preparation");
-    arguments.given(json, "json");
+  const std::initializer_list<Needed> needed = {{compiler, "compiler"}, {preparation, "preparation"}, {json, "json"}};
+  return call(needed, [&](Arguments& arguments) -> Status {
     Captures given;
     readCaptures(arguments, captures, capture_count, "captures", given);
     if (!arguments.ok()) return {};
@@ -87,8 +79,8 @@ attnc_status attnc_explain(const attnc_compiler* compiler, const attnc_preparati
 attnc_status attnc_prepare(const attnc_compiler* compiler, const attnc_mod* mod, const attnc_operands* operands,
                            const attnc_outputs* outputs, const attnc_prepare_options* options,
                            attnc_prepared** prepared) {
-  return call([&](Arguments& arguments) -> Status {
-    const PrepareOptions how = readRequest(arguments, compiler, mod, options, prepared, "prepared");
+  return call({{compiler, "compiler"}, {mod, "mod"}, {prepared, "prepared"}}, [&](Arguments& arguments) -> Status {
+    const PrepareOptions how = readPrepareOptions(arguments, options);
     const GivenForward given(arguments, operands, outputs);
     if (!arguments.ok()) return {};
     return give(compiler->compiler.prepare(mod->mod, given.operands, given.outputs, how), prepared);
@@ -99,8 +91,8 @@ attnc_status attnc_prepare_training(const attnc_compiler* compiler, const attnc_
                                     const attnc_backward_operands* operands, const attnc_outputs* outputs,
                                     const attnc_backward_outputs* gradients, const attnc_prepare_options* options,
                                     attnc_prepared** prepared) {
-  return call([&](Arguments& arguments) -> Status {
-    const PrepareOptions how = readRequest(arguments, compiler, mod, options, prepared, "prepared");
+  return call({{compiler, "compiler"}, {mod, "mod"}, {prepared, "prepared"}}, [&](Arguments& arguments) -> Status {
+    const PrepareOptions how = readPrepareOptions(arguments, options);
     const GivenBackward given(arguments, operands, gradients);
     const Outputs written = readOutputs(arguments, outputs, "outputs");
     if (!arguments.ok()) return {};
@@ -111,19 +103,14 @@ attnc_status attnc_prepare_training(const attnc_compiler* compiler, const attnc_
 void attnc_prepared_destroy(attnc_prepared* prepared) { delete prepared; }
 
 const attnc_preparation* attnc_prepared_get_preparation(const attnc_prepared* prepared) {
-  call([&](Arguments& arguments) -> Status {
-    arguments.given(prepared, "prepared");
-    return {};
-  });
-  return prepared ? &prepared->preparation : nullptr;
+  return given(prepared, "prepared") ? &prepared->preparation : nullptr;
 }
 
 attnc_status attnc_prepared_get_kernel(const attnc_prepared* prepared, attnc_kernel_kind kind,
                                        const attnc_kernel** kernel) {
-  return call([&](Arguments& arguments) -> Status {
+  return call({{prepared, "prepared"}, {kernel, "kernel"}}, [&](Arguments& arguments) -> Status {
     const KernelKind which = readKind(arguments, kind, "kind");
-    arguments.given(prepared, "prepared");
-    if (!arguments.given(kernel, "kernel") || !arguments.ok()) return {};
+    if (!arguments.ok()) return {};
     const auto of = [](const std::optional<attnc_kernel>& held) { return held ? &*held : nullptr; };
     switch (which) {
     case KernelKind::Forward:
@@ -136,8 +123,7 @@ attnc_status attnc_prepared_get_kernel(const attnc_prepared* prepared, attnc_ker
 }
 
 attnc_status attnc_prepared_workspace_bytes(const attnc_prepared* prepared, size_t* bytes) {
-  return call([&](Arguments& arguments) -> Status {
-    arguments.given(prepared, "prepared");
+  return call({{prepared, "prepared"}}, [&](Arguments& arguments) -> Status {
     if (arguments.given(bytes, "bytes") && arguments.ok()) *bytes = prepared->prepared.workspaceBytes();
     return {};
   });
@@ -145,20 +131,20 @@ attnc_status attnc_prepared_workspace_bytes(const attnc_prepared* prepared, size
 
 attnc_status attnc_prepared_initialise(const attnc_prepared* prepared, const attnc_operands* operands, void* workspace,
                                        attnc_stream stream) {
-  return call([&](Arguments& arguments) -> Status {
+  return call({{prepared, "prepared"}}, [&](Arguments& arguments) -> Status {
     GivenOperands given;
     Operands all;
     given.read(arguments, operands, "operands", all);
-    if (!arguments.given(prepared, "prepared") || !arguments.ok()) return {};
+    if (!arguments.ok()) return {};
     return prepared->prepared.initialise(all, workspace, static_cast<Stream>(stream));
   });
 }
 
 attnc_status attnc_prepared_launch(const attnc_prepared* prepared, const attnc_operands* operands,
                                    const attnc_outputs* outputs, void* workspace, attnc_stream stream) {
-  return call([&](Arguments& arguments) -> Status {
+  return call({{prepared, "prepared"}}, [&](Arguments& arguments) -> Status {
     const GivenForward given(arguments, operands, outputs);
-    if (!arguments.given(prepared, "prepared") || !arguments.ok()) return {};
+    if (!arguments.ok()) return {};
     return prepared->prepared.launch(given.operands, given.outputs, workspace, static_cast<Stream>(stream));
   });
 }
@@ -166,18 +152,16 @@ attnc_status attnc_prepared_launch(const attnc_prepared* prepared, const attnc_o
 attnc_status attnc_prepared_launch_backward(const attnc_prepared* prepared, const attnc_backward_operands* operands,
                                             const attnc_backward_outputs* outputs, void* workspace,
                                             attnc_stream stream) {
-  return call([&](Arguments& arguments) -> Status {
+  return call({{prepared, "prepared"}}, [&](Arguments& arguments) -> Status {
     const GivenBackward given(arguments, operands, outputs);
-    if (!arguments.given(prepared, "prepared") || !arguments.ok()) return {};
+    if (!arguments.ok()) return {};
     return prepared->prepared.launchBackward(given.operands, given.outputs, workspace, static_cast<Stream>(stream));
   });
 }
 
 attnc_status attnc_prepared_block_mask_in(const attnc_prepared* prepared, void* workspace,
                                           attnc_block_mask_view* view) {
-  return call([&](Arguments& arguments) -> Status {
-    arguments.given(prepared, "prepared");
-    if (!arguments.given(workspace, "workspace") || !arguments.ok()) return {};
+  return call({{prepared, "prepared"}, {workspace, "workspace"}}, [&](Arguments& arguments) -> Status {
     if (!prepared->prepared.preparation().blockMask)
       return Error::environment("no block mask is built in the workspace");
     if (prepared->prepared.preparation().blockMask->boxes)

@@ -15,9 +15,7 @@ static_assert(int(Claim::Kind::Holds) == ATTNC_CLAIM_HOLDS && int(Claim::Kind::S
               "C numbers claims as C++ does");
 
 attnc_status attnc_prove(const attnc_mod* mod, const attnc_claim* claim, const char** json) {
-  return call([&](Arguments& arguments) -> Status {
-    arguments.given(mod, "mod");
-    arguments.given(json, "json");
+  return call({{mod, "mod"}, {json, "json"}}, [&](Arguments& arguments) -> Status {
     attnc_claim all = {};
     if (arguments.given(claim, "claim")) readStruct(arguments, claim, all, "claim");
     if (all.kind < ATTNC_CLAIM_HOLDS || all.kind > ATTNC_CLAIM_SAME)
@@ -38,7 +36,7 @@ attnc_status attnc_prove(const attnc_mod* mod, const attnc_claim* claim, const c
     for (size_t i = 0; i < all.assumption_count; ++i) how.assumptions.push_back(all.assumptions[i]->mod);
     if (all.assume) ATTNC_TRY(addAssumptions(mod->mod, all.assume, how));
     ATTNC_TRY_AS(proof, prove(mod->mod, what, how));
-    *json = mod->proofs.keep(toJson(*proof));
+    *json = mod->texts.keep(toJson(*proof));
     return {};
   });
 }

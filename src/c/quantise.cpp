@@ -12,7 +12,6 @@
 
 struct attnc_quantiser {
   attnc::Quantiser quantiser;
-  explicit attnc_quantiser(attnc::Quantiser quantiser) : quantiser(std::move(quantiser)) {}
 };
 
 namespace attnc::c {
@@ -44,10 +43,9 @@ using namespace attnc::c;
 
 attnc_status attnc_quantiser_create(const attnc_compiler* compiler, attnc_dtype dtype, int32_t head_dim,
                                     attnc_quantiser** quantiser) {
-  return call([&](Arguments& arguments) -> Status {
+  return call({{compiler, "compiler"}, {quantiser, "quantiser"}}, [&](Arguments& arguments) -> Status {
     const DType elements = readDtype(arguments, dtype, "dtype");
-    arguments.given(compiler, "compiler");
-    if (!arguments.given(quantiser, "quantiser") || !arguments.ok()) return {};
+    if (!arguments.ok()) return {};
     return give(Quantiser::load(compiler->compiler, elements, head_dim), quantiser);
   });
 }
@@ -57,9 +55,9 @@ void attnc_quantiser_destroy(attnc_quantiser* quantiser) { delete quantiser; }
 attnc_status attnc_quantiser_launch(const attnc_quantiser* quantiser, const attnc_tensor* x, const attnc_tensor* out,
                                     const attnc_tensor* scales, const attnc_quantise_options* options,
                                     attnc_stream stream) {
-  return call([&](Arguments& arguments) -> Status {
+  return call({{quantiser, "quantiser"}}, [&](Arguments& arguments) -> Status {
     const Given given(arguments, x, out, scales, options);
-    if (!arguments.given(quantiser, "quantiser") || !arguments.ok()) return {};
+    if (!arguments.ok()) return {};
     return quantiser->quantiser.launch(given.x, given.out, given.scales, given.options, static_cast<Stream>(stream));
   });
 }

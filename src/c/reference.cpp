@@ -8,8 +8,7 @@ using namespace attnc;
 using namespace attnc::c;
 
 attnc_status attnc_compute_on_cpu(const attnc_mod* mod, const attnc_operands* operands, const attnc_outputs* outputs) {
-  return call([&](Arguments& arguments) -> Status {
-    arguments.given(mod, "mod");
+  return call({{mod, "mod"}}, [&](Arguments& arguments) -> Status {
     const GivenForward given(arguments, operands, outputs);
     if (!arguments.ok()) return {};
     return computeOnCpu(mod->mod, given.operands, given.outputs);
@@ -18,8 +17,7 @@ attnc_status attnc_compute_on_cpu(const attnc_mod* mod, const attnc_operands* op
 
 attnc_status attnc_compute_backward_on_cpu(const attnc_mod* mod, const attnc_backward_operands* operands,
                                            const attnc_backward_outputs* outputs) {
-  return call([&](Arguments& arguments) -> Status {
-    arguments.given(mod, "mod");
+  return call({{mod, "mod"}}, [&](Arguments& arguments) -> Status {
     const GivenBackward given(arguments, operands, outputs);
     if (!arguments.ok()) return {};
     return computeBackwardOnCpu(mod->mod, given.operands, given.outputs);

@@ -1,11 +1,10 @@
 #include "attnc/c/shard.h"
 
 #include "attnc/shard.h"
-#include "c/call.h"
 #include "c/enumerators.h"
 #include "c/handles.h"
 #include "c/operands.h"
-#include "c/structs.h"
+#include "c/tell.h"
 
 #include <fmt/format.h>
 
@@ -73,7 +72,7 @@ attnc_shard_plan::attnc_shard_plan(ShardPlan made) : plan(std::move(made)) {
 
 attnc_status attnc_shard_plan_create(const attnc_shard_mask* masks, size_t mask_count, const attnc_problem* problem,
                                      int32_t world, const attnc_shard_options* options, attnc_shard_plan** plan) {
-  return call([&](Arguments& arguments) -> Status {
+  return call({{problem, "problem"}, {plan, "plan"}}, [&](Arguments& arguments) -> Status {
     std::deque<Captures> captures; // masks point into it
     std::vector<ShardMask> all;
     const Place place = "masks";
@@ -86,8 +85,6 @@ attnc_status attnc_shard_plan_create(const attnc_shard_mask* masks, size_t mask_
         all.push_back({&one.mod->mod, &captures.back(), one.layers != 0 ? one.layers : 1});
       }
     const ShardOptions how = readOptions(arguments, options);
-    arguments.given(problem, "problem");
-    arguments.given(plan, "plan");
     if (!arguments.ok()) return {};
     return give(ShardPlan::make(all, readProblem(*problem), world, how), plan);
   });
@@ -96,9 +93,7 @@ attnc_status attnc_shard_plan_create(const attnc_shard_mask* masks, size_t mask_
 void attnc_shard_plan_destroy(attnc_shard_plan* plan) { delete plan; }
 
 attnc_status attnc_shard_plan_get_info(const attnc_shard_plan* plan, attnc_shard_plan_info* info) {
-  return call([&](Arguments& arguments) -> Status {
-    if (!arguments.given(plan, "plan")) return {};
-    attnc_shard_plan_info all = {};
+  return tell({{plan, "plan"}}, info, "info", [&](Arguments&, attnc_shard_plan_info& all) {
     all.bytes_received = plan->plan.bytesReceived;
     all.efficiency = plan->plan.efficiency;
     all.world = plan->plan.world;
@@ -106,32 +101,25 @@ attnc_status attnc_shard_plan_get_info(const attnc_shard_plan* plan, attnc_shard
     all.layout = int32_t(plan->plan.layout);
     all.mask_count = int32_t(plan->plan.masks.size());
     all.head_groups = plan->plan.headGroups;
-    writeStruct(arguments, all, info, "info");
-    return {};
   });
 }
 
 attnc_status attnc_shard_plan_get_tokens(const attnc_shard_plan* plan, size_t rank, attnc_shard_tokens* tokens) {
-  return call([&](Arguments& arguments) -> Status {
-    if (!arguments.given(plan, "plan") || !checkIndex(arguments, rank, plan->tokens.size())) return {};
+  return tell({{plan, "plan"}}, tokens, "tokens", [&](Arguments& arguments, attnc_shard_tokens& all) {
+    if (!checkIndex(arguments, rank, plan->tokens.size())) return;
     const attnc_shard_plan::Tokens& from = plan->tokens[rank];
-    attnc_shard_tokens all = {};
     all.rows = from.rows.data();
     all.row_count = from.rows.size();
     all.keys = from.keys.data();
     all.key_count = from.keys.size();
-    writeStruct(arguments, all, tokens, "tokens");
-    return {};
   });
 }
 
 attnc_status attnc_shard_plan_get_work(const attnc_shard_plan* plan, size_t mask, size_t rank, attnc_shard_work* work) {
-  return call([&](Arguments& arguments) -> Status {
-    if (!arguments.given(plan, "plan") || !checkIndex(arguments, mask, plan->works.size()) ||
-        !checkIndex(arguments, rank, plan->works[mask].size()))
-      return {};
+  return tell({{plan, "plan"}}, work, "work", [&](Arguments& arguments, attnc_shard_work& all) {
+    if (!checkIndex(arguments, mask, plan->works.size()) || !checkIndex(arguments, rank, plan->works[mask].size()))
+      return;
     const ShardWork& from = plan->plan.masks[mask].ranks[rank];
-    attnc_shard_work all = {};
     const attnc_shard_plan::Work& arrays = plan->works[mask][rank];
     all.pieces = arrays.pieces.data();
     all.piece_count = arrays.pieces.size();
@@ -141,7 +129,5 @@ attnc_status attnc_shard_plan_get_work(const attnc_shard_plan* plan, size_t mask
     all.seconds = from.seconds;
     all.keys_received = from.keysReceived;
     all.keys_sent = from.keysSent;
-    writeStruct(arguments, all, work, "work");
-    return {};
   });
 }

@@ -51,18 +51,17 @@ Status prepare(Arguments& arguments, const attnc_compiler* compiler, const attnc
   return give(make(compiler ? &compiler->compiler : nullptr, how), sharded);
 }
 
-Status bytesOf(Arguments& arguments, const attnc_sharded* sharded, size_t (ShardedAttention::*of)() const,
-               size_t* bytes) {
-  arguments.given(sharded, "sharded");
-  if (arguments.given(bytes, "bytes") && arguments.ok()) *bytes = (sharded->sharded.*of)();
-  return {};
+attnc_status bytesOf(const attnc_sharded* sharded, size_t (ShardedAttention::*of)() const, size_t* bytes) {
+  return call({{sharded, "sharded"}, {bytes, "bytes"}}, [&] {
+    *bytes = (sharded->sharded.*of)();
+    return Status();
+  });
 }
 
 attnc_status launch(const attnc_sharded* sharded, const attnc_operands* operands, const attnc_outputs* outputs,
                     const attnc_shard_engine* engine, void* workspace, attnc_stream stream, attnc_stream transfers,
                     void* kept) {
-  return call([&](Arguments& arguments) -> Status {
-    arguments.given(sharded, "sharded");
+  return call({{sharded, "sharded"}}, [&](Arguments& arguments) -> Status {
     const ShardEngine how = readEngine(arguments, engine);
     const GivenForward given(arguments, operands, outputs);
     if (!arguments.ok()) return {};
@@ -110,20 +109,16 @@ attnc_status attnc_sharded_prepare_training(const attnc_compiler* compiler, cons
 void attnc_sharded_destroy(attnc_sharded* sharded) { delete sharded; }
 
 attnc_status attnc_sharded_workspace_bytes(const attnc_sharded* sharded, size_t* bytes) {
-  return call([&](Arguments& arguments) -> Status {
-    return bytesOf(arguments, sharded, &ShardedAttention::workspaceBytes, bytes);
-  });
+  return bytesOf(sharded, &ShardedAttention::workspaceBytes, bytes);
 }
 
 attnc_status attnc_sharded_kept_bytes(const attnc_sharded* sharded, size_t* bytes) {
-  return call(
-      [&](Arguments& arguments) -> Status { return bytesOf(arguments, sharded, &ShardedAttention::keptBytes, bytes); });
+  return bytesOf(sharded, &ShardedAttention::keptBytes, bytes);
 }
 
 attnc_status attnc_sharded_initialise(const attnc_sharded* sharded, const attnc_operands* operands, void* workspace,
                                       attnc_stream stream) {
-  return call([&](Arguments& arguments) -> Status {
-    arguments.given(sharded, "sharded");
+  return call({{sharded, "sharded"}}, [&](Arguments& arguments) -> Status {
     Operands all;
     GivenOperands given;
     given.read(arguments, operands, "operands", all);
@@ -148,8 +143,7 @@ attnc_status attnc_sharded_launch_backward(const attnc_sharded* sharded, const a
                                            const attnc_backward_outputs* gradients, const attnc_shard_engine* engine,
                                            void* workspace, attnc_stream stream, attnc_stream transfers,
                                            const void* kept) {
-  return call([&](Arguments& arguments) -> Status {
-    arguments.given(sharded, "sharded");
+  return call({{sharded, "sharded"}}, [&](Arguments& arguments) -> Status {
     const ShardEngine how = readEngine(arguments, engine);
     const GivenBackward given(arguments, operands, gradients);
     if (!arguments.ok()) return {};

@@ -10,34 +10,18 @@
 namespace attnc::c {
 namespace {
 
+constexpr struct {
+  uint8_t code, bits;
+  attnc_dtype dtype;
+} kDtypes[] = {{dlpack::kBool, 8, ATTNC_DTYPE_BOOL},    {dlpack::kUInt, 8, ATTNC_DTYPE_U8},
+               {dlpack::kInt, 8, ATTNC_DTYPE_I8},       {dlpack::kInt, 16, ATTNC_DTYPE_I16},
+               {dlpack::kInt, 32, ATTNC_DTYPE_I32},     {dlpack::kInt, 64, ATTNC_DTYPE_I64},
+               {dlpack::kFloat, 16, ATTNC_DTYPE_F16},   {dlpack::kFloat, 32, ATTNC_DTYPE_F32},
+               {dlpack::kBfloat, 16, ATTNC_DTYPE_BF16}, {dlpack::kE4M3, 8, ATTNC_DTYPE_E4M3}};
+
 std::optional<attnc_dtype> dtypeOf(dlpack::DataType dtype) {
-  if (dtype.lanes != 1) return {};
-  switch (dtype.code) {
-  case dlpack::kBool:
-    if (dtype.bits == 8) return ATTNC_DTYPE_BOOL;
-    return {};
-  case dlpack::kUInt:
-    if (dtype.bits == 8) return ATTNC_DTYPE_U8;
-    return {};
-  case dlpack::kInt:
-    switch (dtype.bits) {
-    case 8: return ATTNC_DTYPE_I8;
-    case 16: return ATTNC_DTYPE_I16;
-    case 32: return ATTNC_DTYPE_I32;
-    case 64: return ATTNC_DTYPE_I64;
-    }
-    return {};
-  case dlpack::kFloat:
-    if (dtype.bits == 16) return ATTNC_DTYPE_F16;
-    if (dtype.bits == 32) return ATTNC_DTYPE_F32;
-    return {};
-  case dlpack::kBfloat:
-    if (dtype.bits == 16) return ATTNC_DTYPE_BF16;
-    return {};
-  case dlpack::kE4M3: // float8_e4m3fn
-    if (dtype.bits == 8) return ATTNC_DTYPE_E4M3;
-    return {};
-  }
+  for (const auto& [code, bits, known] : kDtypes)
+    if (dtype.code == code && dtype.bits == bits && dtype.lanes == 1) return known;
   return {};
 }
 
@@ -101,8 +85,7 @@ using namespace attnc;
 using namespace attnc::c;
 
 attnc_status attnc_tensor_make_dense(attnc_tensor* tensor) {
-  return call([&](Arguments& arguments) -> Status {
-    if (!arguments.given(tensor, "tensor")) return {};
+  return call({{tensor, "tensor"}}, [&](Arguments& arguments) -> Status {
     attnc_tensor dense;
     if (!readStruct(arguments, tensor, dense, "tensor")) return {};
     if (dense.rank < 0 || dense.rank > ATTNC_MAX_RANK)
@@ -117,17 +100,16 @@ attnc_status attnc_tensor_make_dense(attnc_tensor* tensor) {
 }
 
 attnc_status attnc_tensor_from_dlpack(const void* dl_tensor, attnc_device device, attnc_tensor* tensor) {
-  return call([&](Arguments& arguments) -> Status {
-    if (!arguments.given(dl_tensor, "dl_tensor")) return {};
+  return call({{dl_tensor, "dl_tensor"}}, [&](Arguments& arguments) -> Status {
     return readDlpack(arguments, *static_cast<const dlpack::Tensor*>(dl_tensor), device, tensor);
   });
 }
 
 attnc_status attnc_tensor_from_dlpack_versioned(const void* managed, attnc_device device, int32_t writes,
                                                 attnc_tensor* tensor) {
-  return call([&](Arguments& arguments) -> Status {
+  return call({{managed, "managed"}}, [&](Arguments& arguments) -> Status {
     const bool isWritten = readFlag(arguments, writes, "writes");
-    if (!arguments.given(managed, "managed") || !arguments.ok()) return {};
+    if (!arguments.ok()) return {};
     const auto& from = *static_cast<const dlpack::ManagedTensorVersioned*>(managed);
     if (from.major != 1)
       return Error::environment(fmt::format("a tensor is of DLPack {}.{}, expected 1", from.major, from.minor));

@@ -1,10 +1,9 @@
 #include "attnc/c/tuning.h"
 
-#include "c/call.h"
 #include "c/handles.h"
 #include "c/kernel_options.h"
 #include "c/operands.h"
-#include "c/structs.h"
+#include "c/tell.h"
 
 namespace attnc::c {
 namespace {
@@ -25,8 +24,8 @@ using namespace attnc::c;
 attnc_status attnc_tune(const attnc_compiler* compiler, const attnc_mod* mod, const attnc_operands* operands,
                         const attnc_outputs* outputs, const attnc_prepare_options* options, attnc_stream stream,
                         attnc_tuning** tuning) {
-  return call([&](Arguments& arguments) -> Status {
-    const PrepareOptions how = readRequest(arguments, compiler, mod, options, tuning, "tuning");
+  return call({{compiler, "compiler"}, {mod, "mod"}, {tuning, "tuning"}}, [&](Arguments& arguments) -> Status {
+    const PrepareOptions how = readPrepareOptions(arguments, options);
     const GivenForward given(arguments, operands, outputs);
     if (!arguments.ok()) return {};
     return give(compiler->compiler.tune(mod->mod, given.operands, given.outputs, how, static_cast<Stream>(stream)),
@@ -38,8 +37,8 @@ attnc_status attnc_tune_training(const attnc_compiler* compiler, const attnc_mod
                                  const attnc_backward_operands* operands, const attnc_outputs* outputs,
                                  const attnc_backward_outputs* gradients, const attnc_prepare_options* options,
                                  attnc_stream stream, attnc_tuning** tuning) {
-  return call([&](Arguments& arguments) -> Status {
-    const PrepareOptions how = readRequest(arguments, compiler, mod, options, tuning, "tuning");
+  return call({{compiler, "compiler"}, {mod, "mod"}, {tuning, "tuning"}}, [&](Arguments& arguments) -> Status {
+    const PrepareOptions how = readPrepareOptions(arguments, options);
     const GivenBackward given(arguments, operands, gradients);
     const Outputs written = readOutputs(arguments, outputs, "outputs");
     if (!arguments.ok()) return {};
@@ -52,11 +51,7 @@ attnc_status attnc_tune_training(const attnc_compiler* compiler, const attnc_mod
 void attnc_tuning_destroy(attnc_tuning* tuning) { delete tuning; }
 
 const attnc_preparation* attnc_tuning_get_preparation(const attnc_tuning* tuning) {
-  call([&](Arguments& arguments) -> Status {
-    arguments.given(tuning, "tuning");
-    return {};
-  });
-  return tuning ? &tuning->preparation : nullptr;
+  return given(tuning, "tuning") ? &tuning->preparation : nullptr;
 }
 
 size_t attnc_tuning_tile_count(const attnc_tuning* tuning, attnc_pass pass) {
@@ -65,16 +60,12 @@ size_t attnc_tuning_tile_count(const attnc_tuning* tuning, attnc_pass pass) {
 }
 
 attnc_status attnc_tuning_get_tile(const attnc_tuning* tuning, attnc_pass pass, size_t index, attnc_tuned_tile* tile) {
-  return call([&](Arguments& arguments) -> Status {
-    if (!arguments.given(tuning, "tuning")) return {};
-    if (!checkIndex(arguments, index, attnc_tuning_tile_count(tuning, pass))) return {};
+  return tell({{tuning, "tuning"}}, tile, "tile", [&](Arguments& arguments, attnc_tuned_tile& all) {
+    if (!checkIndex(arguments, index, attnc_tuning_tile_count(tuning, pass))) return;
     const TunedTile& from = tunedPass(*tuning, pass)->tiles[index];
-    attnc_tuned_tile all = {};
     all.tile = from.tile.c_str();
     all.passed_over = from.passedOver.c_str();
     all.ms = from.ms;
     all.is_winner = from.isWinner;
-    writeStruct(arguments, all, tile, "tile");
-    return {};
   });
 }
