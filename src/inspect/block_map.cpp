@@ -3,6 +3,7 @@
 #include "api/mask_regions.h"
 #include "api/tile_elements.h"
 #include "attnc/explain.h"
+#include "inspect/work.h"
 #include "ir/bind.h"
 #include "ir/interpreter.h"
 #include "support/try.h"
@@ -150,9 +151,7 @@ BlockRows rowsOfBlocks(const ir::Module& module, const ir::Bindings& bindings, c
 
 Expected<std::vector<BlockMap>> mapBlocks(const Mod& mod, const Captures& captures, const ProblemShape& problem,
                                           const BlockMaskShape& shape) {
-  if (shape.boxes || shape.qBlock < 1 || shape.kvBlock < 1 || shape.batch < 1 || shape.heads < 1 ||
-      shape.qLen != problem.qLen || shape.kvLen != problem.kvLen)
-    return Error::environment("a map is of blocks of tokens of the problem's lengths");
+  ATTNC_TRY(checkBlocks(shape, problem, "a map"));
   ATTNC_TRY_AS(bindings, ir::bind(mod.module(), captures, problem));
   return mapBlocks(mod.module(), *bindings, shape);
 }

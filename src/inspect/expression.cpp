@@ -57,8 +57,6 @@ bool isWidening(const ir::Module& module, const ir::Node& node) {
          (from == ir::Type::Bool && node.type != ir::Type::Bool);
 }
 
-namespace {
-
 std::string leafText(const ir::Module& module, ir::Value value) {
   const ir::Node& node = module[value];
   switch (ir::leafOf(node)) {
@@ -74,8 +72,8 @@ std::string leafText(const ir::Module& module, ir::Value value) {
 }
 
 /// `depth` is the number of operations to write out.
-std::string writeOut(const ir::Module& module, ir::Value value, int depth,
-                     llvm::function_ref<std::string(ir::Value)> below, bool isOuter) {
+static std::string writeOut(const ir::Module& module, ir::Value value, int depth,
+                            llvm::function_ref<std::string(ir::Value)> below, bool isOuter) {
   const ir::Node& node = module[value];
   if (ir::isLeaf(node)) return leafText(module, value);
   if (isWidening(module, node) || node.op == ir::Op::StopGradient)
@@ -104,8 +102,6 @@ std::string writeOut(const ir::Module& module, ir::Value value, int depth,
   default: return fmt::format("{}({})", ir::info(node.op).text, fmt::join(operands, ", "));
   }
 }
-
-} // namespace
 
 std::string writtenOut(const ir::Module& module, ir::Value value, size_t width,
                        llvm::function_ref<std::string(ir::Value)> below) {

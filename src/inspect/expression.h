@@ -14,6 +14,9 @@ namespace attnc {
 /// Returns the infix form of an operation of two operands; null for those that are written as functions.
 const char* infix(ir::Op op);
 
+/// Returns the text of a leaf: a name, or a constant as Python prints it.
+std::string leafText(const ir::Module& module, ir::Value value);
+
 /// Formats a value as Python does: True, 7, 0.5.
 std::string valueText(ir::Type type, Number number);
 

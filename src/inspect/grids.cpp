@@ -63,17 +63,7 @@ std::string expressionText(const ir::Module& module, ir::Value value, const std:
                            bool isOuter = true) {
   const ir::Node& node = module[value];
   if (module.isConst(value) && node.type == Type::I32 && module.integer(value) == ir::kMaxExtent) return last;
-  if (ir::isLeaf(node)) {
-    switch (ir::leafOf(node)) {
-    case ir::Leaf::Const:
-      return node.type == Type::F32 ? fmt::format("{}", module.f32(value))
-                                    : valueText(node.type, {.integer = module.integer(value)});
-    case ir::Leaf::Param: return ir::name(ir::ParamKind(node.attr));
-    case ir::Leaf::Scalar: return module.scalars[size_t(node.attr)].name;
-    case ir::Leaf::Dim: return module.dims[size_t(node.attr)];
-    case ir::Leaf::Iter: return fmt::format("i{}", ir::Loop::of(node).id);
-    }
-  }
+  if (ir::isLeaf(node)) return leafText(module, value);
   if (node.op == Op::Coord && ir::isLeaf(module[node.operands[0]]))
     return fmt::format("{}{}", module.isParam(node.operands[0], ir::ParamKind::QIdx) ? "q" : "k",
                        axisName(module, ir::GridAxis::of(node)));

@@ -5,6 +5,7 @@
 #include <llvm/ADT/StringExtras.h>
 
 #include <map>
+#include <regex>
 #include <set>
 
 namespace attnc {
@@ -14,8 +15,6 @@ constexpr llvm::StringLiteral kContract = "mod/contract.cuh", kMod = "attnc_mod.
 
 /// Lists of each stage: a configuration has one of them, or none.
 constexpr llvm::StringLiteral kNoLists = "#undef ATTNC_WGMMA_SHAPES\n#undef ATTNC_WGMMA_SHAPES_E4M3\n";
-
-bool isWord(char c) { return llvm::isAlnum(c) || c == '_'; }
 
 /// Returns the name in `#include "name"`, or an empty one.
 llvm::StringRef included(llvm::StringRef line) {
@@ -65,19 +64,8 @@ std::string usings(llvm::StringRef shared, const std::string& space, const std::
 }
 
 /// Returns a text in which a name has something behind it. Longer names stay.
-std::string withSuffix(llvm::StringRef text, llvm::StringRef name, const std::string& suffix) {
-  std::string out;
-  for (size_t at; (at = text.find(name)) != llvm::StringRef::npos; text = text.drop_front(at + name.size())) {
-    const char behind = text.drop_front(at + name.size())[0];
-    const bool isWhole = !isWord(behind) && (at == 0 || !isWord(text[at - 1]));
-    out += text.take_front(at + name.size()).str() + (isWhole ? suffix : "");
-  }
-  return out + text.str();
-}
-
-/// Returns a stage's text with a name of its own for dynamic shared memory: stages align it differently.
-std::string withOwnShared(llvm::StringRef text, size_t number) {
-  return withSuffix(text, "dynamic_shared", fmt::format("{}", number));
+std::string withSuffix(const std::string& text, const std::string& name, const std::string& suffix) {
+  return std::regex_replace(text, std::regex("\\b" + name + "\\b"), name + suffix);
 }
 
 bool isSameKernel(const KernelSource& a, const KernelSource& b) { return a.text == b.text && a.headers == b.headers; }
@@ -99,19 +87,10 @@ std::string withoutC(std::string text, const std::string& space) {
 
 } // namespace
 
-std::string inNamespace(llvm::StringRef text, const std::string& space) {
-  if (space == "attnc") return text.str();
-  std::string out;
-  while (true) {
-    const size_t at = text.find("attnc");
-    if (at == llvm::StringRef::npos) return out + text.str();
-    const llvm::StringRef behind = text.drop_front(at + 5);
-    const bool isWhole = (at == 0 || !isWord(text[at - 1])) && (behind.empty() || !isWord(behind[0]));
-    const bool isName = isWhole && (std::string_view(behind).starts_with("::") ||
-                                    std::string_view(text.take_front(at)).ends_with("namespace "));
-    out += text.take_front(at).str() + (isName ? space : "attnc");
-    text = behind;
-  }
+std::string inNamespace(const std::string& text, const std::string& space) {
+  if (space == "attnc") return text;
+  static const std::regex names(R"(\battnc(::)|(namespace )attnc\b)");
+  return std::regex_replace(text, names, "$2" + space + "$1");
 }
 
 std::string withoutIncludes(llvm::StringRef text) {
@@ -157,7 +136,9 @@ JoinedStages joined(llvm::ArrayRef<KernelSource> stages, const std::string& spac
     result.kernels.push_back(qualified(source.text, source.entry, inside));
     if (!isNew) continue;
     if (stages.size() > 1) own += "@" + inside + "\n"; // the common text may still grow
-    own += inNamespace(stages.size() > 1 ? withOwnShared(text, texts.size()) : text, inside);
+    // Stages align dynamic shared memory differently, so each has a name of its own for it.
+    own += inNamespace(stages.size() > 1 ? withSuffix(text, "dynamic_shared", fmt::to_string(texts.size())) : text,
+                       inside);
   }
   common = inNamespace(common, space);
   result.text = common;

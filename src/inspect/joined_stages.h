@@ -31,7 +31,7 @@ inline constexpr const char* kOwnLine = "#line own";
 std::string withOwnLines(const std::string& text, const std::string& file);
 
 /// Returns a text with another word for `attnc` as the name of a namespace.
-std::string inNamespace(llvm::StringRef text, const std::string& space);
+std::string inNamespace(const std::string& text, const std::string& space);
 
 /// Returns a header's text without what other files replace: includes of "...", and #pragma once.
 std::string withoutIncludes(llvm::StringRef text);

@@ -4,28 +4,128 @@
 
 #include <nlohmann/json.hpp>
 
+#include <iterator>
 #include <type_traits>
 #include <variant>
 
 namespace attnc {
-namespace {
-
 /// Keeps the order of its keys.
 using JsonReport = nlohmann::ordered_json;
+
+namespace {
 
 std::string textOf(const JsonReport& report) {
   return report.dump(2, ' ', /*ensure_ascii=*/false, JsonReport::error_handler_t::replace) + "\n";
 }
 
-const char* kindName(const CaptureInfo& capture) {
-  switch (capture.kind) {
-  case CaptureInfo::Kind::Tensor: return "tensor";
-  case CaptureInfo::Kind::Int: return "int";
-  case CaptureInfo::Kind::Float: return "float";
-  case CaptureInfo::Kind::Bool: return "bool";
-  }
-  return "?";
+// Names of enumerators, by their numbers.
+constexpr const char* kCaptureKinds[] = {"tensor", "int", "float", "bool"};
+constexpr const char* kLoops[] = {"allTiles", "bounds", "blockMask", "listed", "boxes", "boxMask"};
+constexpr const char* kGradients[] = {"some", "stopped", "none"};
+constexpr const char* kPer[] = {"tile", "row", "column", "diagonal", "score", "ownElement", "diagonals", "columns"};
+constexpr const char* kAnswers[] = {"proved", "refuted", "undecided"};
+static_assert(std::size(kCaptureKinds) == size_t(CaptureInfo::Kind::Bool) + 1 &&
+              std::size(kLoops) == size_t(KvLoop::BoxMask) + 1 &&
+              std::size(kGradients) == size_t(ScoreGradient::NoScore) + 1 &&
+              std::size(kPer) == size_t(GradientSum::Per::Columns) + 1 &&
+              std::size(kAnswers) == size_t(Proof::Answer::Undecided) + 1);
+
+} // namespace
+
+// Parts of explanations. JsonReport finds these functions for elements of vectors; so they are in no unnamed namespace.
+
+static void to_json(JsonReport& json, const ModFunction& function) {
+  json = {{"name", function.name}, {"line", function.line}};
 }
+
+static void to_json(JsonReport& json, const CaptureInfo& capture) {
+  json = {{"name", capture.name}, {"kind", kCaptureKinds[int(capture.kind)]}};
+  if (capture.kind == CaptureInfo::Kind::Tensor)
+    json.update({{"dtype", dtypeName(capture.dtype)}, {"shape", capture.extent}});
+}
+
+static void to_json(JsonReport& json, const Diagnostic& found) {
+  json = {{"id", found.id},
+          {"file", found.file},
+          {"line", found.line},
+          {"column", found.column},
+          {"message", found.message}};
+  if (found.severity == Severity::Warning) json["severity"] = "warning";
+  if (!found.hint.empty()) json["hint"] = found.hint;
+}
+
+static void to_json(JsonReport& json, const OperationCounts& count) {
+  json = {{"launch", count.launch}, {"head", count.head},       {"row", count.row},
+          {"column", count.column}, {"element", count.element}, {"perElement", count.perElement}};
+}
+
+static void to_json(JsonReport& json, const LaunchCondition& condition) {
+  json = {{"words", condition.words}, {"line", condition.line}};
+}
+
+static void to_json(JsonReport& json, const WideOperation& wide) {
+  json = {{"words", wide.words}, {"line", wide.line}};
+}
+
+static void to_json(JsonReport& json, const GatherProof& proof) {
+  json = {{"capture", proof.capture},
+          {"index", proof.index},
+          {"line", proof.line},
+          {"proven", proof.proven},
+          {"why", proof.why}};
+}
+
+/// No "per": no gradient arrives.
+static void to_json(JsonReport& json, const GradientSum& sum) {
+  json = {{"capture", sum.capture}, {"ofEachTerm", sum.ofEachTerm}};
+  if (sum.per) json["per"] = kPer[int(*sum.per)];
+}
+
+/// No "times": once.
+static void to_json(JsonReport& json, const ModOperation& place) {
+  json = {{"function", place.function},
+          {"line", place.line},
+          {"op", place.name},
+          {"expression", place.expression},
+          {"level", place.level}};
+  if (place.times > 1) json["times"] = place.times;
+}
+
+/// "cells" has a letter for each cell, a text for each row. e: empty, p: partial, m: some blocks full, f: full, u:
+/// unknown.
+static void to_json(JsonReport& json, const BlockMap& map) {
+  json = {{"heads", map.heads}, {"qStep", map.qStep}, {"kvStep", map.kvStep}, {"cells", JsonReport::array()}};
+  for (int64_t row = 0; row < map.rows; ++row) {
+    std::string letters;
+    for (int64_t column = 0; column < map.columns; ++column)
+      letters += "epmfu"[size_t(map.cells[size_t(row * map.columns + column)])];
+    json["cells"].push_back(letters);
+  }
+}
+
+static void to_json(JsonReport& json, const GpuLimits& limits) {
+  json = {{"registersPerThread", limits.registersPerThread},
+          {"registersPerMultiprocessor", limits.registersPerMultiprocessor},
+          {"threadsPerMultiprocessor", limits.threadsPerMultiprocessor},
+          {"sharedBytesPerCta", limits.sharedBytesPerCta},
+          {"sharedBytesPerMultiprocessor", limits.sharedBytesPerMultiprocessor}};
+  if (limits.multiprocessors) json["gpu"] = limits.gpu, json["multiprocessors"] = limits.multiprocessors;
+}
+
+static void to_json(JsonReport& json, const TileWork& work) {
+  json = {{"tiles", work.tiles},
+          {"heads", work.heads},
+          {"section", work.section},
+          {"maskBatch", work.maskBatch},
+          {"maskHeads", work.maskHeads},
+          {"steps", work.steps},
+          {"ctasPerMultiprocessor", work.ctasPerMultiprocessor},
+          {"longest", work.longest},
+          {"mean", work.mean},
+          {"isEstimate", work.isEstimate}};
+}
+
+namespace {
 
 /// Returns {"mod", "functions", "choices": [{"function", "name", "line", "why", "others": [{"name", "line"}]}],
 /// "masksLifted", "captures"}. A line of 0 means: not in the text.
@@ -36,41 +136,22 @@ JsonReport modJson(const Mod& mod) {
   if (mod.hasProbMod()) json["functions"].push_back("prob_mod");
   json["choices"] = JsonReport::array();
   for (const ModChoice& choice : mod.choices()) {
-    const auto functionJson = [](const ModFunction& function) {
-      return JsonReport{{"name", function.name}, {"line", function.line}};
-    };
     JsonReport one{{"function", choice.isScore ? "score_mod" : "mask_mod"}};
-    one.update(functionJson(choice.function));
+    one.update(JsonReport(choice.function));
     one["why"] = choice.why;
-    one["others"] = JsonReport::array();
-    for (const ModFunction& other : choice.others) one["others"].push_back(functionJson(other));
+    one["others"] = choice.others;
     json["choices"].push_back(std::move(one));
   }
   json["masksLifted"] = mod.masksLifted();
-  json["captures"] = JsonReport::array();
-  for (const CaptureInfo& capture : mod.captures()) {
-    JsonReport one{{"name", capture.name}, {"kind", kindName(capture)}};
-    if (capture.kind == CaptureInfo::Kind::Tensor) {
-      one["dtype"] = dtypeName(capture.dtype);
-      one["shape"] = capture.extent;
-    }
-    json["captures"].push_back(std::move(one));
-  }
-  return json;
-}
-
-JsonReport countJson(const OperationCounts& count) {
-  JsonReport json{{"launch", count.launch}, {"head", count.head},       {"row", count.row},
-                  {"column", count.column}, {"element", count.element}, {"perElement", JsonReport::object()}};
-  for (const auto& [name, times] : count.perElement) json["perElement"][name] = times;
+  json["captures"] = mod.captures();
   return json;
 }
 
 JsonReport operationsJson(const ModOperations& operations) {
   JsonReport json = JsonReport::object();
-  if (operations.scoreMod) json["score_mod"] = countJson(*operations.scoreMod);
-  if (operations.maskMod) json["mask_mod"] = countJson(*operations.maskMod);
-  if (operations.dScore) json["d_score"] = countJson(*operations.dScore);
+  if (operations.scoreMod) json["score_mod"] = *operations.scoreMod;
+  if (operations.maskMod) json["mask_mod"] = *operations.maskMod;
+  if (operations.dScore) json["d_score"] = *operations.dScore;
   return json;
 }
 
@@ -85,38 +166,11 @@ JsonReport valuesJson(const Captures& captures) {
   return json;
 }
 
-JsonReport diagnosticsJson(const std::vector<Diagnostic>& diagnostics) {
-  JsonReport json = JsonReport::array();
-  for (const Diagnostic& found : diagnostics) {
-    JsonReport one{{"id", found.id},
-                   {"file", found.file},
-                   {"line", found.line},
-                   {"column", found.column},
-                   {"message", found.message}};
-    if (found.severity == Severity::Warning) one["severity"] = "warning";
-    if (!found.hint.empty()) one["hint"] = found.hint;
-    json.push_back(std::move(one));
-  }
-  return json;
-}
-
 JsonReport errorJson(const Error& error) {
   JsonReport json{{"message", error.message}};
   if (!error.remedy.empty()) json["hint"] = error.remedy;
-  if (!error.diagnostics.empty()) json["diagnostics"] = diagnosticsJson(error.diagnostics);
+  if (!error.diagnostics.empty()) json["diagnostics"] = error.diagnostics;
   return json;
-}
-
-const char* loopName(KvLoop loop) {
-  switch (loop) {
-  case KvLoop::AllTiles: return "allTiles";
-  case KvLoop::Bounds: return "bounds";
-  case KvLoop::BlockMask: return "blockMask";
-  case KvLoop::Listed: return "listed";
-  case KvLoop::Boxes: return "boxes";
-  case KvLoop::BoxMask: return "boxMask";
-  }
-  return "?";
 }
 
 JsonReport tileJson(const Plan& kernel) {
@@ -216,95 +270,6 @@ void addGrids(const ModGrids& grids, JsonReport& json) {
   }
 }
 
-const char* gradientName(ScoreGradient gradient) {
-  switch (gradient) {
-  case ScoreGradient::Some: return "some";
-  case ScoreGradient::Stopped: return "stopped";
-  case ScoreGradient::NoScore: return "none";
-  }
-  return "?";
-}
-
-const char* perName(GradientSum::Per per) {
-  using Per = GradientSum::Per;
-  switch (per) {
-  case Per::Tile: return "tile";
-  case Per::Row: return "row";
-  case Per::Column: return "column";
-  case Per::Diagonal: return "diagonal";
-  case Per::Score: return "score";
-  case Per::OwnElement: return "ownElement";
-  case Per::Diagonals: return "diagonals";
-  case Per::Columns: return "columns";
-  }
-  return "?";
-}
-
-/// Returns [{"capture", "per", "ofEachTerm"}]; no "per": no gradient arrives.
-JsonReport gradientsJson(const std::vector<GradientSum>& sums) {
-  JsonReport json = JsonReport::array();
-  for (const GradientSum& sum : sums) {
-    JsonReport one{{"capture", sum.capture}, {"ofEachTerm", sum.ofEachTerm}};
-    if (sum.per) one["per"] = perName(*sum.per);
-    json.push_back(std::move(one));
-  }
-  return json;
-}
-
-/// Returns [{"function", "line", "op", "expression", "level", "times"}]; no "times": once.
-JsonReport placesJson(const std::vector<ModOperation>& places) {
-  JsonReport json = JsonReport::array();
-  for (const ModOperation& place : places) {
-    json.push_back({{"function", place.function},
-                    {"line", place.line},
-                    {"op", place.name},
-                    {"expression", place.expression},
-                    {"level", place.level}});
-    if (place.times > 1) json.back()["times"] = place.times;
-  }
-  return json;
-}
-
-/// Returns [{"heads": [[b, h]], "qStep", "kvStep", "cells": ["fffp..."]}]: a letter for each cell, a text for each row.
-/// e: empty, p: partial, m: some blocks full, f: full, u: unknown.
-JsonReport mapsJson(const std::vector<BlockMap>& maps) {
-  JsonReport json = JsonReport::array();
-  for (const BlockMap& map : maps) {
-    JsonReport one{{"heads", map.heads}, {"qStep", map.qStep}, {"kvStep", map.kvStep}, {"cells", JsonReport::array()}};
-    for (int64_t row = 0; row < map.rows; ++row) {
-      std::string letters;
-      for (int64_t column = 0; column < map.columns; ++column)
-        letters += "epmfu"[size_t(map.cells[size_t(row * map.columns + column)])];
-      one["cells"].push_back(letters);
-    }
-    json.push_back(std::move(one));
-  }
-  return json;
-}
-
-JsonReport limitsJson(const GpuLimits& limits) {
-  JsonReport json{{"registersPerThread", limits.registersPerThread},
-                  {"registersPerMultiprocessor", limits.registersPerMultiprocessor},
-                  {"threadsPerMultiprocessor", limits.threadsPerMultiprocessor},
-                  {"sharedBytesPerCta", limits.sharedBytesPerCta},
-                  {"sharedBytesPerMultiprocessor", limits.sharedBytesPerMultiprocessor}};
-  if (limits.multiprocessors) json["gpu"] = limits.gpu, json["multiprocessors"] = limits.multiprocessors;
-  return json;
-}
-
-JsonReport workJson(const TileWork& work) {
-  return {{"tiles", work.tiles},
-          {"heads", work.heads},
-          {"section", work.section},
-          {"maskBatch", work.maskBatch},
-          {"maskHeads", work.maskHeads},
-          {"steps", work.steps},
-          {"ctasPerMultiprocessor", work.ctasPerMultiprocessor},
-          {"longest", work.longest},
-          {"mean", work.mean},
-          {"isEstimate", work.isEstimate}};
-}
-
 JsonReport problemJson(const ProblemShape& p) {
   return {{"B", p.batch}, {"H", p.qHeads}, {"HKV", p.kvHeads}, {"Q_LEN", p.qLen}, {"KV_LEN", p.kvLen}};
 }
@@ -314,23 +279,14 @@ JsonReport problemJson(const ProblemShape& p) {
 std::string toJson(const ModExplanation& all) {
   JsonReport json{{"ok", true}};
   json.update(modJson(all.mod));
-  json["warnings"] = diagnosticsJson(all.warnings);
+  json["warnings"] = all.warnings;
   json["operations"] = operationsJson(all.operations);
-  json["places"] = placesJson(all.places);
-  json["conditions"] = JsonReport::array();
-  for (const LaunchCondition& condition : all.conditions)
-    json["conditions"].push_back({{"words", condition.words}, {"line", condition.line}});
-  json["gathers"] = JsonReport::array();
-  for (const GatherProof& proof : all.gathers)
-    json["gathers"].push_back({{"capture", proof.capture},
-                               {"index", proof.index},
-                               {"line", proof.line},
-                               {"proven", proof.proven},
-                               {"why", proof.why}});
-  json["wide"] = JsonReport::array();
-  for (const WideOperation& wide : all.wide) json["wide"].push_back({{"words", wide.words}, {"line", wide.line}});
+  json["places"] = all.places;
+  json["conditions"] = all.conditions;
+  json["gathers"] = all.gathers;
+  json["wide"] = all.wide;
   addGrids(all.grids, json);
-  json["scoreGradient"] = gradientName(all.scoreGradient);
+  json["scoreGradient"] = kGradients[int(all.scoreGradient)];
   json["hash"] = all.mod.hash();
   return textOf(json);
 }
@@ -343,7 +299,7 @@ std::string toJson(const Explanation& all) {
   json["workspaceBytes"] = all.preparation.workspaceBytes;
   json["problem"] = problemJson(all.preparation.problem);
   json["values"] = valuesJson(all.scalars);
-  json["kvLoop"] = loopName(all.kernel().kvLoop());
+  json["kvLoop"] = kLoops[int(all.kernel().kvLoop())];
   json["blocks"] = blocksJson(all.census);
   if (all.boxes) json["boxes"] = boxesJson(*all.boxes);
   json["flops"] = {{"dense", all.flops.dense}, {"live", all.flops.live}};
@@ -352,16 +308,15 @@ std::string toJson(const Explanation& all) {
                       {"partial", all.perScore.partial.element},
                       {"masksAllBlocks", all.perScore.masksAllBlocks}};
   if (all.perScore.gradient) json["perScore"]["gradient"] = all.perScore.gradient->element;
-  json["gradients"] = gradientsJson(all.gradients);
-  json["places"] = placesJson(all.places);
-  json["maps"] = mapsJson(all.maps);
-  json["limits"] = limitsJson(all.limits);
-  if (all.work) json["work"] = workJson(*all.work);
+  json["gradients"] = all.gradients;
+  json["places"] = all.places;
+  json["maps"] = all.maps;
+  json["limits"] = all.limits;
+  if (all.work) json["work"] = *all.work;
   return textOf(json);
 }
 
 std::string toJson(const Proof& proof) {
-  constexpr const char* kAnswers[] = {"proved", "refuted", "undecided"};
   JsonReport json{{"answer", kAnswers[int(proof.answer)]}};
   if (!proof.by.empty()) json["by"] = proof.by;
   if (!proof.why.empty()) json["why"] = proof.why;

@@ -13,7 +13,16 @@
 #include "passes/sequences.h"
 #include "support/try.h"
 
+#include <fmt/format.h>
+
 namespace attnc {
+
+Status checkBlocks(const BlockMaskShape& shape, const ProblemShape& problem, const char* what) {
+  if (!shape.boxes && shape.qBlock > 0 && shape.kvBlock > 0 && shape.batch > 0 && shape.heads > 0 &&
+      shape.qLen == problem.qLen && shape.kvLen == problem.kvLen)
+    return {};
+  return Error::environment(fmt::format("{} is of blocks of tokens of the problem's lengths", what));
+}
 
 Expected<ir::Module> countedModule(const Mod& mod, const KernelOptions& kernel) {
   if (kernel.offsets != QueryOffsets::FromLengths) return mod.module();
@@ -73,9 +82,7 @@ Expected<Work> countWork(const Plan& plan, const Captures& captures, const Probl
 
 Expected<MaskCensus> takeCensus(const Mod& mod, const Captures& captures, const ProblemShape& problem,
                                 const BlockMaskShape& shape) {
-  if (shape.boxes || shape.qBlock < 1 || shape.kvBlock < 1 || shape.batch < 1 || shape.heads < 1 ||
-      shape.qLen != problem.qLen || shape.kvLen != problem.kvLen)
-    return Error::environment("a census is of blocks of tokens of the problem's lengths");
+  ATTNC_TRY(checkBlocks(shape, problem, "a census"));
   ATTNC_TRY_AS(bindings, ir::bind(mod.module(), captures, problem));
   return takeCensus(mod.module(), *bindings, shape);
 }

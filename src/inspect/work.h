@@ -10,6 +10,9 @@ struct Plan;
 
 namespace attnc {
 
+/// Checks that blocks of a mask are blocks of tokens of the problem. `what`: "a map", for messages.
+Status checkBlocks(const BlockMaskShape& shape, const ProblemShape& problem, const char* what);
+
 /// Returns the module whose mask is counted. If queries stand at the last keys, its rows are their positions.
 Expected<ir::Module> countedModule(const Mod& mod, const KernelOptions& kernel);
 
