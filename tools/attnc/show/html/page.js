@@ -100,6 +100,30 @@ function picture(height, ratio, label, draw, most = Infinity) {
   return canvas;
 }
 
+/// Returns [column, row] of the cell of a canvas that the pointer is over, of so many columns and rows.
+function pointed(event, columns, rows) {
+  const box = event.target.getBoundingClientRect();
+  const inside = (position, size, count) => Math.max(0, Math.min(count - 1, Math.floor(position / size * count)));
+  return [inside(event.clientX - box.left, box.width, columns), inside(event.clientY - box.top, box.height, rows)];
+}
+
+/// Returns a square in a colour of the page.
+function swatch(name) {
+  const square = make('i');
+  square.style.background = 'var(--' + name + ')';
+  return square;
+}
+
+/// Returns a row of buttons, of which one is pressed; null for fewer than two. `words(item)`, `choose(item)`.
+function choice(items, words, choose, pressed = 0) {
+  if (items.length < 2) return null;
+  const row = make('div', {class: 'buttons'}, items.map(item => make('button', {}, words(item))));
+  const press = at => [...row.children].forEach((button, i) => button.setAttribute('aria-pressed', String(i === at)));
+  items.forEach((item, i) => row.children[i].addEventListener('click', () => { press(i); choose(item); }));
+  press(pressed);
+  return row;
+}
+
 function redrawAll() {
   for (const canvas of pictures) canvas.redraw();
 }

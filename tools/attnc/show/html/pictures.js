@@ -77,10 +77,8 @@ function addMap(main, kernel) {
     const q = range(row, map.qStep, problem.Q_LEN), kv = range(column, map.kvStep, problem.KV_LEN);
     const merged = map.qStep / blocks.qBlock * map.kvStep / blocks.kvBlock;
     const [b, h] = map.heads[0];
-    const swatch = make('i');
-    swatch.style.background = 'var(--' + name + ')';
     fill(said,
-      make('b', {class: 'legend'}, make('span', {}, swatch, title)), make('p', {}, why),
+      make('b', {class: 'legend'}, make('span', {}, swatch(name), title)), make('p', {}, why),
       make('p', {class: 'mono'}, 'q_idx  ' + q[0] + ' to ' + (q[1] - 1)), make('p', {class: 'mono'}, 'kv_idx ' + kv[0] + ' to ' + (kv[1] - 1)),
       merged > 1 ? make('p', {}, 'One cell is ' + number(merged) + ' blocks of ' + blocks.qBlock + ' × ' + blocks.kvBlock + '.') : null,
       ...readers(kernel, q, kv, b, h).map(line => make('p', {}, line)));
@@ -94,11 +92,7 @@ function addMap(main, kernel) {
 
   canvas = picture(0, ratio, 'Block map of the mask: ' + number(rowsOf()) + ' by ' + number(columnsOf()) + ' cells', draw, 760);
   canvas.tabIndex = 0;
-  const cellOf = event => {
-    const box = canvas.getBoundingClientRect();
-    const inside = (position, size, count) => Math.max(0, Math.min(count - 1, Math.floor(position / size * count)));
-    return [inside(event.clientY - box.top, box.height, rowsOf()), inside(event.clientX - box.left, box.width, columnsOf())];
-  };
+  const cellOf = event => pointed(event, columnsOf(), rowsOf()).reverse();
   canvas.addEventListener('mousemove', event => move(cellOf(event)));
   canvas.addEventListener('click', event => move(cellOf(event)));
   canvas.addEventListener('keydown', event => {
@@ -112,36 +106,22 @@ function addMap(main, kernel) {
   at = [middle, edge < 0 ? Math.max(0, map.cells[middle].search(/[^e]/)) : edge];
   tell();
 
-  const buttons = make('div', {class: 'buttons'});
-  if (kernel.maps.length > 1)
-    kernel.maps.forEach((one, i) => {
-      const [b, h] = one.heads[0];
-      const words = (blocks.batch > 1 ? 'batch ' + b + ', ' : '') + 'head ' + h + (one.heads.length > 1 ? ' and ' + (one.heads.length - 1) + ' more' : '');
-      const button = make('button', {'aria-pressed': String(i === 0)}, words);
-      button.addEventListener('click', () => {
-        for (const other of buttons.children) other.setAttribute('aria-pressed', String(other === button));
-        map = one;
-        move(null);
-      });
-      buttons.append(button);
-    });
+  const buttons = choice(kernel.maps, one => (blocks.batch > 1 ? 'batch ' + one.heads[0][0] + ', ' : '') + 'head ' + one.heads[0][1]
+    + (one.heads.length > 1 ? ' and ' + (one.heads.length - 1) + ' more' : ''), one => { map = one; move(null); });
   const count = {f: blocks.full, p: blocks.partial, e: blocks.empty};
   const legend = Object.entries(kVerdicts).filter(([letter]) => kernel.maps.some(one => one.cells.some(row => row.includes(letter))));
   const about = blocks.isEstimate ? 'about ' : '';
   main.append(section('The mask', number(blocks.all) + ' blocks of ' + blocks.qBlock + ' × ' + blocks.kvBlock + '; '
     + (blocks.batch === 1 && blocks.heads === 1 ? 'the same in all batch entries and heads' : 'they differ by '
       + (blocks.batch > 1 ? 'batch entry' : '') + (blocks.batch > 1 && blocks.heads > 1 ? ' and ' : '') + (blocks.heads > 1 ? 'head' : '')) + '.',
-    {class: 'derived'}, kernel.maps.length > 1 ? buttons : null,
+    {class: 'derived'}, buttons,
     make('div', {class: 'mapbox'},
       make('div', {class: 'plot'},
         make('div', {class: 'axis'}, make('span', {}, '0'), make('span', {}, 'kv_idx →'), make('span', {}, number(problem.KV_LEN))),
         canvas, make('div', {class: 'axis'}, make('span', {}, 'q_idx ↓ ' + number(problem.Q_LEN)))),
       make('div', {}, said)),
-    make('div', {class: 'legend'}, legend.map(([letter, [name, title]]) => {
-      const swatch = make('i');
-      swatch.style.background = 'var(--' + name + ')';
-      return make('span', {}, swatch, title.toLowerCase() + (letter in count ? ' ' + about + percent(count[letter], blocks.all) : ''));
-    }))));
+    make('div', {class: 'legend'}, legend.map(([letter, [name, title]]) => make('span', {}, swatch(name),
+      title.toLowerCase() + (letter in count ? ' ' + about + percent(count[letter], blocks.all) : ''))))));
 }
 
 /// Deals tiles to slots as TileWork does. Returns for each slot its tiles: [start, steps, head, tile].
@@ -197,8 +177,7 @@ function addWork(main, kernel) {
       context.fillRect(work.mean / longest * width - 1, 0, 2, height);
     });
     canvas.addEventListener('mousemove', event => {
-      const box = canvas.getBoundingClientRect();
-      const slot = Math.max(0, Math.min(slots - 1, Math.floor((event.clientY - box.top) / box.height * slots)));
+      const box = canvas.getBoundingClientRect(), slot = pointed(event, 1, slots)[1];
       const time = (event.clientX - box.left) / box.width * longest;
       const found = lanes[slot].find(([start, steps]) => time >= start && time < start + steps);
       showTip(event, 'multiprocessor ' + Math.floor(slot / work.ctasPerMultiprocessor)
@@ -219,8 +198,7 @@ function addWork(main, kernel) {
     }
   });
   bars.addEventListener('mousemove', event => {
-    const box = bars.getBoundingClientRect();
-    const tile = Math.max(0, Math.min(work.tiles - 1, Math.floor((event.clientX - box.left) / box.width * work.tiles)));
+    const [tile] = pointed(event, work.tiles, 1);
     showTip(event, 'tile ' + tile + ': ' + plural(work.steps[tile], 'step') + ' along kv');
   });
   bars.addEventListener('mouseleave', event => showTip(event, ''));
@@ -273,8 +251,7 @@ function addImage(main, kernel) {
       make('p', {}, percent(boxes.livePairs, boxes.pairs) + ' of the pairs that all CTAs compute are useful.'));
   };
   const choose = event => {
-    const box = canvas.getBoundingClientRect();
-    const col = (event.clientX - box.left) / box.width * width, row = (event.clientY - box.top) / box.height * height;
+    const [col, row] = pointed(event, width, height);
     const found = tiles.find(([origin]) => origin[0] === at[0][0] && row >= origin[1] && row < origin[1] + boxes.queryBox[1]
       && col >= origin[2] && col < origin[2] + boxes.queryBox[2]);
     if (!found || found === at) return;
@@ -285,22 +262,14 @@ function addImage(main, kernel) {
   canvas.addEventListener('mousemove', choose);
   canvas.addEventListener('click', choose);
   tell();
-  const slices = make('div', {class: 'buttons'});
   const layers = [...new Set(tiles.map(([origin]) => origin[0]))];
-  if (layers.length > 1)
-    for (const z of layers) {
-      const button = make('button', {'aria-pressed': String(z === at[0][0])}, 'z ' + z);
-      button.addEventListener('click', () => {
-        at = tiles.find(([origin]) => origin[0] === z && origin[1] === at[0][1] && origin[2] === at[0][2]) || at;
-        for (const other of slices.children) other.setAttribute('aria-pressed', String(other === button));
-        canvas.redraw();
-        tell();
-      });
-      slices.append(button);
-    }
-  const swatch = name => { const i = make('i'); i.style.background = 'var(--' + name + ')'; return i; };
+  const slices = choice(layers, z => 'z ' + z, z => {
+    at = tiles.find(([origin]) => origin[0] === z && origin[1] === at[0][1] && origin[2] === at[0][2]) || at;
+    canvas.redraw();
+    tell();
+  }, layers.indexOf(at[0][0]));
   main.append(section('Boxes on the image', 'A grid of ' + (depth > 1 ? depth + ' × ' : '') + tall + ' × ' + wide
-    + ' queries' + (boxes.differsByHead ? ', in head 0; other heads see other keys' : '') + '. Point at the image to move the CTA.', {class: 'derived'}, layers.length > 1 ? slices : null,
+    + ' queries' + (boxes.differsByHead ? ', in head 0; other heads see other keys' : '') + '. Point at the image to move the CTA.', {class: 'derived'}, slices,
     make('div', {class: 'mapbox'}, make('div', {class: 'plot'}, canvas), make('div', {}, said)),
     make('div', {class: 'legend'}, make('span', {}, swatch('full'), 'queries of a CTA'), make('span', {}, swatch('partial'), 'boxes of keys that it reads'),
       make('span', {}, swatch('element'), 'keys that its queries see'))));
