@@ -33,6 +33,12 @@ private:
   std::thread thread;
 };
 
+/// Returns work(), and shows what is being done meanwhile.
+template <class Work> auto withProgress(const char* what, Work work) {
+  const Progress progress(what);
+  return work();
+}
+
 /// Removes a line from stderr before other lines are written there; it reappears at its next update. Any thread.
 void clearProgress();
 

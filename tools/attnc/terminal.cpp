@@ -28,23 +28,12 @@ std::string_view variable(const char* name) {
   return value ? value : "";
 }
 
-const char* codeOf(Style style) {
-  switch (style) {
-  case Style::Heading: return "1";
-  case Style::Name: return "1;36";
-  case Style::Error: return "1;31";
-  case Style::Warning: return "1;33";
-  case Style::Note: return "1;36";
-  case Style::Caret: return "1;32";
-  case Style::Full: return "36";
-  case Style::Partial: return "33";
-  case Style::Empty: return "2";
-  }
-  return "0";
-}
+/// Codes of styles, by their numbers.
+constexpr const char* kCodes[] = {"1", "1;36", "1;31", "1;33", "1;36", "1;32", "36", "33", "2"};
+static_assert(std::size(kCodes) == size_t(Style::Empty) + 1);
 
 std::string inStyle(Style style, std::string_view text) {
-  return "\033[" + std::string(codeOf(style)) + "m" + std::string(text) + "\033[0m";
+  return "\033[" + std::string(kCodes[size_t(style)]) + "m" + std::string(text) + "\033[0m";
 }
 
 /// Calls `change` with each line, without its end, and joins the results.

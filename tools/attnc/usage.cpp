@@ -10,10 +10,11 @@
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
+#include <llvm/ADT/STLExtras.h>
+#include <llvm/ADT/StringExtras.h>
 #include <llvm/ADT/StringRef.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <cstdio>
 #include <filesystem>
@@ -31,12 +32,6 @@ std::string lowered(std::string_view text) {
   std::string result(text);
   for (char& c : result) c = c == '_' ? '-' : char(std::tolower(static_cast<unsigned char>(c)));
   return result;
-}
-
-/// Returns "; did you mean 'x'?", or an empty string.
-std::string suggestion(std::string_view word, const std::vector<std::string>& candidates) {
-  std::string near = nearest(word, candidates);
-  return near.empty() ? "" : fmt::format("; did you mean {}?", near);
 }
 
 /// Returns device and inode of a regular file; nullopt for other files, which writing does not overwrite.
@@ -78,19 +73,17 @@ struct Complaint {
   std::string what, hint;
 };
 
-std::string didYouMean(std::string_view word, const std::vector<std::string>& candidates) {
-  const std::string near = nearest(word, candidates);
-  return near.empty() ? fmt::format("there are {}", fmt::join(candidates, ", "))
-                      : fmt::format("did you mean {}?", near);
+std::string orAll(std::string_view word, const std::vector<std::string>& candidates) {
+  return didYouMean(word, candidates, fmt::format("there are {}", fmt::join(candidates, ", ")));
 }
 
 Complaint unknown(const CLI::App& app, const CLI::App* command, const std::string& word) {
   if (word.size() > 1 && word[0] == '-') {
     std::string name = word.substr(0, word.find('='));
-    return {fmt::format("unknown option {}", inQuotes(name)), didYouMean(name, optionNames(command ? *command : app))};
+    return {fmt::format("unknown option {}", inQuotes(name)), orAll(name, optionNames(command ? *command : app))};
   }
   const std::vector<std::string> commands = commandNames(command ? *command : app);
-  if (!commands.empty()) return {fmt::format("unknown command {}", inQuotes(word)), didYouMean(word, commands)};
+  if (!commands.empty()) return {fmt::format("unknown command {}", inQuotes(word)), orAll(word, commands)};
   const bool takesMod = command->get_option_no_throw("mod") != nullptr;
   return {fmt::format("unexpected argument {}{}", inQuotes(word),
                       takesMod ? fmt::format(": {} takes one mod", command->get_name()) : ""),
@@ -174,10 +167,6 @@ Complaint complaintOf(const CLI::App& app, const CLI::App* command, const CLI::P
     complaint.what = complaint.what.substr(0, at) + " is given more than once";
     complaint.hint = "leave one of them out";
   }
-  if (size_t at = complaint.what.find("; did you mean "); at != std::string::npos) {
-    complaint.hint = complaint.what.substr(at + 2);
-    complaint.what.resize(at);
-  }
   simplify(*command, complaint);
   if (size_t at = complaint.what.find(" requires --"); at != std::string::npos) {
     const std::string form = optionHint(*command, complaint.what.substr(at + 10));
@@ -204,26 +193,28 @@ std::string nearest(std::string_view word, const std::vector<std::string>& candi
   return found;
 }
 
+std::string didYouMean(std::string_view word, const std::vector<std::string>& candidates,
+                       const std::string& otherwise) {
+  const std::string near = nearest(word, candidates);
+  return near.empty() ? otherwise : fmt::format("did you mean {}?", near);
+}
+
 CLI::Validator oneOf(std::vector<Choice> choices, std::map<std::string, std::string> instead) {
-  std::string all;
-  for (const Choice& choice : choices) all += (all.empty() ? kChoicesPrefix : ",") + choice.name;
-  auto choose = [choices = std::move(choices), instead = std::move(instead)](std::string& text) -> std::string {
-    std::string names;
-    std::vector<std::string> spellings;
-    for (const auto& [name, aliases] : choices) {
-      names += (names.empty() ? "" : ", ") + name;
-      std::vector<std::string> all = aliases;
-      all.push_back(name);
-      for (const std::string& spelling : all) {
-        if (lowered(text) != lowered(spelling)) continue;
-        text = name;
-        return "";
-      }
-      spellings.insert(spellings.end(), all.rbegin(), all.rend());
-    }
-    const std::string wrong = fmt::format("{} is none of {}", inQuotes(text), names);
-    if (auto found = instead.find(lowered(text)); found != instead.end()) return wrong + kHint + found->second;
-    return wrong + suggestion(text, spellings);
+  std::vector<std::string> names, spellings;
+  for (const Choice& choice : choices) {
+    names.push_back(choice.name);
+    spellings.push_back(choice.name);
+    spellings.insert(spellings.end(), choice.aliases.rbegin(), choice.aliases.rend());
+  }
+  const std::string all = kChoicesPrefix + CLI::detail::join(names, ",");
+  auto choose = [=, choices = std::move(choices), instead = std::move(instead)](std::string& text) -> std::string {
+    const auto isMeant = [&](const std::string& spelling) { return lowered(text) == lowered(spelling); };
+    for (const Choice& choice : choices)
+      if (isMeant(choice.name) || llvm::any_of(choice.aliases, isMeant)) return text = choice.name, "";
+    const std::string wrong = fmt::format("{} is none of {}", inQuotes(text), fmt::join(names, ", "));
+    const auto found = instead.find(lowered(text));
+    const std::string hint = found != instead.end() ? found->second : didYouMean(text, spellings, "");
+    return hint.empty() ? wrong : wrong + kHint + hint;
   };
   return CLI::Validator(choose, "", all);
 }
@@ -265,9 +256,8 @@ std::string archHint(const std::string& name, const std::string& digits) {
   int64_t number = 0;
   if (parseInteger(digits, number) && number >= 30 && number < 80)
     return "attnc needs a GPU of sm_80 (A100) or newer: --arch sm_80";
-  const std::string near = nearest("sm_" + digits, knownArchs());
-  return near.empty() ? "write the compute capability, --arch sm_80 for 8.0; native is the GPU of this machine"
-                      : fmt::format("did you mean {}?", near);
+  return didYouMean("sm_" + digits, knownArchs(),
+                    "write the compute capability, --arch sm_80 for 8.0; native is the GPU of this machine");
 }
 
 } // namespace
@@ -330,8 +320,7 @@ std::string checkVInK(const std::string& text) {
 
 std::string checkSeed(const std::string& text) {
   uint64_t value = 0;
-  auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error == std::errc() && end == text.data() + text.size()) return {};
+  if (llvm::to_integer(text, value, /*Base=*/10)) return {};
   return inQuotes(text) + " is no whole number from 0 to 2^64 - 1" + kHint + "e.g. 42";
 }
 
@@ -367,17 +356,13 @@ namespace {
 
 /// Returns "numbers with commas between: --shape 2,8,2,1024,1024".
 std::string exampleOf(const char* option, const std::string& names) {
-  constexpr std::pair<const char*, int> kExamples[] = {{"B", 2},        {"H", 8},         {"HKV", 2},
-                                                       {"Q_LEN", 1024}, {"KV_LEN", 1024}, {"D", 128},
-                                                       {"Q", 128},      {"KV", 64},       {"N", 128}};
-  std::string numbers;
-  for (const std::string& name : CLI::detail::split(names, ',')) {
-    int number = 0;
-    for (auto [known, example] : kExamples)
-      if (name == known) number = example;
-    numbers += fmt::format("{}{}", numbers.empty() ? "" : ",", number);
-  }
-  return fmt::format("numbers with commas between: {} {}", option, numbers);
+  static const std::map<std::string, int> kExamples{{"B", 2},        {"H", 8},         {"HKV", 2},
+                                                    {"Q_LEN", 1024}, {"KV_LEN", 1024}, {"D", 128},
+                                                    {"Q", 128},      {"KV", 64},       {"N", 128}};
+  std::vector<int> numbers;
+  for (const std::string& name : CLI::detail::split(names, ','))
+    numbers.push_back(kExamples.count(name) ? kExamples.at(name) : 0);
+  return fmt::format("numbers with commas between: {} {}", option, fmt::join(numbers, ","));
 }
 
 } // namespace
@@ -398,25 +383,23 @@ std::vector<int64_t> parseExtents(const char* option, const std::string& text, c
 }
 
 ShapeText parseShape(const char* option, const std::string& text, const ProblemShape& others) {
-  ShapeText result{others, std::nullopt};
-  switch (partsOf(text).size()) {
-  case 1: result.shape.qLen = result.shape.kvLen = parseExtents(option, text, "LEN").front(); return result;
-  case 2: {
-    const std::vector<int64_t> lengths = parseExtents(option, text, "Q_LEN,KV_LEN");
-    result.shape.qLen = lengths[0];
-    result.shape.kvLen = lengths[1];
-    return result;
-  }
-  case 5: result.shape = shapeOf(option, text, parseExtents(option, text, "B,H,HKV,Q_LEN,KV_LEN")); return result;
-  case 6: break;
-  default:
+  constexpr const char* kNames[] = {
+      "", "LEN", "Q_LEN,KV_LEN", "", "", "B,H,HKV,Q_LEN,KV_LEN", "B,H,HKV,Q_LEN,KV_LEN,D"};
+  const size_t count = partsOf(text).size();
+  if (count >= std::size(kNames) || !*kNames[count])
     throw wrongUsage(option,
                      inQuotes(text) + ": needed are the numbers B,H,HKV,Q_LEN,KV_LEN,D, of which D may be left out; "
                                       "or Q_LEN,KV_LEN; or one length",
                      fmt::format("e.g. {} 2,16,16,4096,4096", option));
+  const std::vector<int64_t> numbers = parseExtents(option, text, kNames[count]);
+  ShapeText result{others, std::nullopt};
+  if (count <= 2) {
+    result.shape.qLen = numbers.front();
+    result.shape.kvLen = numbers.back();
+    return result;
   }
-  const std::vector<int64_t> numbers = parseExtents(option, text, "B,H,HKV,Q_LEN,KV_LEN,D");
   result.shape = shapeOf(option, text, numbers);
+  if (count == 5) return result;
   if (std::string wrong = checkHeadDim(fmt::to_string(numbers[5])); !wrong.empty())
     throw CLI::ValidationError(option, inQuotes(text) + ": " + wrong);
   result.headDim = int(numbers[5]);
@@ -434,13 +417,11 @@ int headDimOf(const ShapeText& shape, const CLI::App& command, int headDim) {
 
 ProblemShape shapeOf(const char* option, const std::string& text, const std::vector<int64_t>& extents) {
   ProblemShape shape{extents[0], extents[1], extents[2], extents[3], extents[4]};
-  if (shape.kvHeads < 1 || shape.qHeads % shape.kvHeads != 0)
-    throw wrongUsage(option, inQuotes(text) + ": H must be a multiple of HKV",
-                     fmt::format("each KV head serves as many query heads: H {}, HKV {}, for instance",
-                                 std::max<int64_t>(1, shape.kvHeads) *
-                                     std::max<int64_t>(1, shape.qHeads / std::max<int64_t>(1, shape.kvHeads)),
-                                 std::max<int64_t>(1, shape.kvHeads)));
-  return shape;
+  if (shape.kvHeads > 0 && shape.qHeads % shape.kvHeads == 0) return shape;
+  const int64_t kvHeads = std::max<int64_t>(1, shape.kvHeads), each = std::max<int64_t>(1, shape.qHeads / kvHeads);
+  throw wrongUsage(
+      option, inQuotes(text) + ": H must be a multiple of HKV",
+      fmt::format("each KV head serves as many query heads: H {}, HKV {}, for instance", kvHeads * each, kvHeads));
 }
 
 void refuseOntoInput(const char* option, const std::string& output, const std::vector<std::string>& inputs) {
@@ -479,10 +460,10 @@ std::string fileRepair(const std::string& path) {
   for (std::filesystem::directory_iterator entry(folder, error), end; !error && entry != end && names.size() < kMost;
        entry.increment(error))
     names.push_back(entry->path().filename().string());
-  const std::string name = wanted.filename().string(), near = nearest(name, names);
+  const std::string name = wanted.filename().string();
+  std::string near = nearest(name, names);
   for (const std::string& one : names)
-    if (std::filesystem::path(one).stem() == name)
-      return fmt::format("did you mean {}?", inQuotes((folder / one).string()));
+    if (std::filesystem::path(one).stem() == name) near = one;
   return near.empty() ? "" : fmt::format("did you mean {}?", inQuotes((folder / near).string()));
 }
 

@@ -11,6 +11,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace attnc::cli {
@@ -18,10 +19,16 @@ namespace attnc::cli {
 /// Returns the candidate that `word` is a misspelling of, ignoring case; "" if none is close.
 std::string nearest(std::string_view word, const std::vector<std::string>& candidates);
 
+/// Returns "did you mean 'x'?" for a misspelling of a candidate, else `otherwise`.
+std::string didYouMean(std::string_view word, const std::vector<std::string>& candidates, const std::string& otherwise);
+
 /// A value of an enumeration, and other names for it.
 struct Choice {
   std::string name;
   std::vector<std::string> aliases;
+  Choice(const char* name, std::vector<std::string> aliases = {}) : name(name), aliases(std::move(aliases)) {}
+  Choice(std::string name, std::vector<std::string> aliases = {})
+      : name(std::move(name)), aliases(std::move(aliases)) {}
 };
 
 /// Returns a CLI11 transform: accepts one of the choices in any case, with '_' and '-' interchangeable, and yields its

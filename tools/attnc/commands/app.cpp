@@ -1,11 +1,8 @@
 // The command line: the description of the command, and all subcommands.
-#include "commands.h"
+#include "commands/command.h"
 #include "commands/help.h"
 #include "commands/version.h"
-#include "problem/options.h"
 #include "terminal.h"
-
-#include <CLI/CLI.hpp>
 
 #include <string>
 #include <string_view>
@@ -56,11 +53,6 @@ Exit codes:
 
 Results go to stdout, messages to stderr. For a file, - is stdin or stdout.)";
 
-int printHelp(const std::string& text) {
-  auto status = printResult(text);
-  return status ? kDone : report(status.error());
-}
-
 /// Reads --color before all else, because messages about wrong usage have colours.
 void chooseColorOf(int argc, char** argv) {
   for (int i = 1; i < argc; ++i) {
@@ -93,15 +85,15 @@ int runApp(int argc, char** argv) {
   app.get_subcommands([](CLI::App*) { return true; }).back()->group(heading);
 #include "commands.def"
   finishCommands(app);
-  if (argc < 2) return printHelp(app.help());
+  if (argc < 2) return exitCodeOf(printResult(app.help()), false);
   try {
     app.parse(argc, argv);
   } catch (const CLI::CallForHelp&) {
-    return printHelp(app.help());
+    return exitCodeOf(printResult(app.help()), false);
   } catch (const CLI::CallForAllHelp&) {
-    return printHelp(app.help("", CLI::AppFormatMode::All));
+    return exitCodeOf(printResult(app.help("", CLI::AppFormatMode::All)), false);
   } catch (const CLI::CallForVersion& version) {
-    return printHelp(version.what());
+    return exitCodeOf(printResult(version.what()), false);
   } catch (const CLI::ParseError& error) {
     return reportUsage(app, error);
   }

@@ -1,26 +1,21 @@
 // `attnc bench`: how fast a mod's kernels are, and how close they come to the GPU's limits.
-#include "commands.h"
+#include "commands/command.h"
 #include "commands/measure.h"
 #include "output_file.h"
 #include "problem/measured_problems.h"
-#include "problem/options.h"
 #include "progress.h"
 #include "show/explanation.h"
-#include "show/json_report.h"
 #include "show/roofline.h"
 #include "terminal.h"
 #include "text.h"
-#include "usage.h"
 
 #include "support/try.h"
 #include "tools/device/limits.h"
 
-#include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cstdio>
-#include <memory>
 
 namespace attnc::cli {
 namespace {
@@ -48,10 +43,10 @@ struct Limits {
 /// A measured kernel, and its problem.
 struct Row {
   Measured measured;
-  std::string shape;
   double limit = 0; ///< FLOP/s that the device allows at this intensity
   bool isMemoryBound = false;
 
+  std::string_view kind() const { return kindName(measured.plan.options().kind); }
   double share() const { return measured.flops() / limit; }
 };
 
@@ -69,10 +64,8 @@ Roofline rooflineOf(const Limits& limits, const BenchOptions& options, const std
   Roofline roofline{
       std::move(title), limits.bytes, limits.flops(dtypeOf(options.run.target.dtype), options.run.kernel.tf32), {}};
   for (const Row& row : rows) {
-    const std::string name = options.shapes.size() > 1
-                                 ? fmt::format("{}, {}", std::string(kindName(row.measured.plan.options().kind)),
-                                               problemText(row.measured.work.problem))
-                                 : std::string(kindName(row.measured.plan.options().kind));
+    std::string name(row.kind());
+    if (options.shapes.size() > 1) name += ", " + problemText(row.measured.work.problem);
     roofline.points.push_back({name, row.measured.flopsPerByte(), row.measured.flops()});
   }
   return roofline;
@@ -89,8 +82,7 @@ std::string deviceText(const Limits& limits, const Roofline& roofline) {
 
 std::string rowText(const Row& row) {
   const Measured& of = row.measured;
-  std::string text = fmt::format("{:12}{:.4f} ms, {}{:.1f} TFLOP/s, {:.0f} GB/s",
-                                 std::string(kindName(row.measured.plan.options().kind)), of.ms,
+  std::string text = fmt::format("{:12}{:.4f} ms, {}{:.1f} TFLOP/s, {:.0f} GB/s", row.kind(), of.ms,
                                  of.work.isEstimate ? "about " : "", of.flops() * 1e-12, of.bytes() * 1e-9);
   text += fmt::format("; {:.1f} % of the limit, which is {}\n", 100 * row.share(),
                       row.isMemoryBound ? "memory" : "the tensor cores");
@@ -108,9 +100,8 @@ std::string rowText(const Row& row) {
 
 JsonReport rowJson(const Row& row) {
   const Measured& of = row.measured;
-  const ProblemShape& p = of.work.problem;
-  JsonReport json{{"kind", std::string(kindName(row.measured.plan.options().kind))},
-                  {"shape", {p.batch, p.qHeads, p.kvHeads, p.qLen, p.kvLen}},
+  JsonReport json{{"kind", row.kind()},
+                  {"shape", shapeJson(of.work.problem)},
                   {"dtype", dtypeName(of.plan.options().dtype)},
                   {"headDim", of.plan.options().headDim},
                   {"headDimV", of.plan.options().headDimV},
@@ -150,8 +141,7 @@ Status measureAll(const Compiler& compiler, device::Timer& timer, const std::opt
   for (const std::string& kind : options.kinds) {
     ATTNC_TRY_AS(measured,
                  measure(compiler, timer, nvml, stream, pinnedMod, *operands, MeasuredProblems::ofKind(problem, kind)));
-    const ProblemShape& p = measured->work.problem;
-    Row row{*std::move(measured), fmt::format("{},{},{},{},{}", p.batch, p.qHeads, p.kvHeads, p.qLen, p.kvLen)};
+    Row row{*std::move(measured)};
     const KernelOptions& kernel = row.measured.plan.options();
     const double flops = limits.flops(kernel.features.has(Feature::Fp8Q) ? DType::E4M3 : kernel.dtype, kernel.tf32);
     row.limit = attainable({"", limits.bytes, flops, {}}, row.measured.flopsPerByte());
@@ -171,9 +161,7 @@ Expected<std::string> benchText(const BenchOptions& options) {
   refuseUnlessSvg(options.picture);
   const std::vector<ProblemOptions> problems = options.problems();
   ATTNC_TRY_AS(context, MeasuredProblems::gpu("bench"));
-  ModOptions modOptions = options.run.mod;
-  modOptions.available = capturesInFile(options.run);
-  ATTNC_TRY_AS(mod, modOptions.loadTelling());
+  ATTNC_TRY_AS(mod, loadMod(options.run));
   ATTNC_TRY_AS(pinnedMod, pinned(*mod, options.run.kernel));
   ATTNC_TRY_AS(stream, device::Stream::create());
   ATTNC_TRY_AS(timer, device::Timer::create());
@@ -204,10 +192,10 @@ Expected<std::string> benchText(const BenchOptions& options) {
   std::string text = fmt::format("mod         {}\n", mod->name()) + deviceText(*limits, roofline);
   std::string shape;
   for (const Row& row : rows) {
-    if (row.shape != shape)
-      text += fmt::format("problem     {}, head dims {} and {}, {}\n", shape = row.shape,
-                          row.measured.plan.options().headDim, row.measured.plan.options().headDimV,
-                          dtypeName(row.measured.plan.options().dtype));
+    const KernelOptions& kernel = row.measured.plan.options();
+    if (std::string own = shapeText(row.measured.work.problem); own != shape)
+      text += fmt::format("problem     {}, head dims {} and {}, {}\n", shape = own, kernel.headDim, kernel.headDimV,
+                          dtypeName(kernel.dtype));
     text += rowText(row);
   }
   if (!options.picture.empty() && options.picture != "-") text += "wrote       " + options.picture + "\n";
@@ -215,51 +203,37 @@ Expected<std::string> benchText(const BenchOptions& options) {
 }
 
 int runBench(const BenchOptions& options) {
-  const bool toStdout = options.picture == "-";
-  auto text = benchText(options);
-  if (!text) return reportEither(text.error(), options.json && !toStdout);
-  if (toStdout) return std::fputs(text->c_str(), stderr), kDone; // stdout carries the picture
-  auto status = printResult(*text);
-  return status ? kDone : report(status.error());
-}
-
-void addOptions(CLI::App& command, BenchOptions& options) {
-  options.addTo(command);
-  command
-      .add_option("--arch", options.run.target.arch,
-                  "Compile kernels for an architecture that the GPU runs as well, e.g. compute_90 where it is sm_90a; "
-                  "default: its own")
-      ->type_name("ARCH")
-      ->transform(architecture());
-  command.add_flag("--json", options.json, "For programs");
-  command
-      .add_option(
-          "-o,--output", options.picture,
-          "Draw a roofline, as SVG: limits of the device, and where the kernels stand. -: stdout; all else then goes\n"
-          "to stderr")
-      ->type_name("FILE");
+  const auto text = benchText(options);
+  const Status told = text ? printBeside(options.picture, *text) : text.error();
+  return exitCodeOf(told, options.json && options.picture != "-"); // stdout may carry the picture
 }
 
 } // namespace
 
 void addBench(CLI::App& app, int& exitCode) {
-  auto options = std::make_shared<BenchOptions>();
-  CLI::App* command = app.add_subcommand("bench", "Time a mod's kernels on the GPU, and hold them against its limits");
-  addOptions(*command, *options);
-  command->footer(
-      "Times are medians by device events, with the L2 cache overwritten before each run. Needs a GPU.\n"
-      "Where NVML is, a second line tells of launches in a row for a second, under load: their time, energy and SM\n"
-      "clock. A GPU under load is bound by its limit of power, so clocks are lower.\n"
-      "TFLOP/s count the products of query-key pairs that the mask lets live, two forward and five backward.\n"
-      "GB/s count the least that must be read and written: each tensor once, and of K and V, for a decode kernel, the\n"
-      "columns that some query sees.\n"
-      "The limit is the lower of two. One is the tensor cores' rate at their highest clock, which no kernel holds "
-      "under\n"
-      "load. The other is what memory gives a kernel of that many FLOP/byte, as a copy measures it.\n\n"
-      "Examples:\n"
-      "  attnc bench alibi.py --shape 2,16,16,8192,8192 --kernel forward,backward -o roofline.svg\n"
-      "  attnc bench alibi.py --shape 8,32,8,1,16384 --q-offset lengths --json");
-  command->callback([options, &exitCode] { exitCode = runBench(*options); });
+  auto [command, options] = addCommand<BenchOptions>(
+      app, exitCode, "bench", "Time a mod's kernels on the GPU, and hold them against its limits", runBench);
+  options.addTo(command);
+  addOption(command, "--arch", options.run.target.arch, "ARCH",
+            "Compile kernels for an architecture that the GPU runs as well, e.g. compute_90 where it is sm_90a; "
+            "default: its own")
+      ->transform(architecture());
+  command.add_flag("--json", options.json, "For programs");
+  addFile(command, "-o,--output", options.picture,
+          "Draw a roofline, as SVG: limits of the device, and where the kernels stand. -: stdout; all else then goes\n"
+          "to stderr");
+  command.footer(R"(Times are medians by device events, with the L2 cache overwritten before each run. Needs a GPU.
+Where NVML is, a second line tells of launches in a row for a second, under load: their time, energy and SM
+clock. A GPU under load is bound by its limit of power, so clocks are lower.
+TFLOP/s count the products of query-key pairs that the mask lets live, two forward and five backward.
+GB/s count the least that must be read and written: each tensor once, and of K and V, for a decode kernel, the
+columns that some query sees.
+The limit is the lower of two. One is the tensor cores' rate at their highest clock, which no kernel holds under
+load. The other is what memory gives a kernel of that many FLOP/byte, as a copy measures it.
+
+Examples:
+  attnc bench alibi.py --shape 2,16,16,8192,8192 --kernel forward,backward -o roofline.svg
+  attnc bench alibi.py --shape 8,32,8,1,16384 --q-offset lengths --json)");
 }
 
 } // namespace attnc::cli

@@ -1,7 +1,6 @@
 // `attnc cache`: lists, verifies and removes what is kept on disk.
-#include "commands.h"
 #include "commands/cache_state.h"
-#include "problem/options.h"
+#include "commands/command.h"
 #include "show/kernel_rows.h"
 #include "terminal.h"
 #include "text.h"
@@ -14,7 +13,6 @@
 #include "support/readable.h"
 #include "support/try.h"
 
-#include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
 #include <cstdio>
@@ -62,18 +60,14 @@ struct Environment {
   }
 
   cache::Directory user(cache::Directory::Access access = cache::Directory::Access::ReadOnly) const {
-    return directory(options.directory, access, cache::Directory::Layer::User);
-  }
-  cache::Directory readOnly(const std::string& path) const {
-    return directory(path, cache::Directory::Access::ReadOnly, cache::Directory::Layer::System);
-  }
-
-private:
-  static cache::Directory directory(const std::string& path, cache::Directory::Access access,
-                                    cache::Directory::Layer layer) {
-    return {std::make_shared<FileOps>(), path, access, layer, cache::Log()};
+    return {std::make_shared<FileOps>(), options.directory, access, cache::Directory::Layer::User, cache::Log()};
   }
 };
+
+cache::Directory readOnly(const std::string& path) {
+  return {std::make_shared<FileOps>(), path, cache::Directory::Access::ReadOnly, cache::Directory::Layer::System,
+          cache::Log()};
+}
 
 KernelRow rowOf(const cache::ListedEntry& entry) {
   KernelRow row = cli::rowOf(entry.head ? entry.head->name : "");
@@ -98,14 +92,10 @@ Expected<std::vector<cache::ListedChoice>> choicesIn(cache::Directory directory)
 /// Returns a line for each measured choice of a tile.
 std::string choicesText(const std::vector<cache::ListedChoice>& choices) {
   std::string text;
-  for (const auto& [file, bytes, lastUsed, choice] : choices) {
-    if (!choice) {
-      text += fmt::format("{:12}{}: damaged\n", "tuned", file);
-      continue;
-    }
-    text += fmt::format("{:12}{} for {}, {}: tile {}, {} ({})\n", "tuned", choice->kernel, choice->key.device,
-                        choice->key.shape, choice->tile, choice->date, file);
-  }
+  for (const auto& [file, bytes, lastUsed, choice] : choices)
+    text += choice ? fmt::format("{:12}{} for {}, {}: tile {}, {} ({})\n", "tuned", choice->kernel, choice->key.device,
+                                 choice->key.shape, choice->tile, choice->date, file)
+                   : fmt::format("{:12}{}: damaged\n", "tuned", file);
   return text;
 }
 
@@ -150,18 +140,16 @@ Expected<Told> path(const Environment& environment, const CacheCommand&) {
 
 Expected<Told> list(const Environment& environment, const CacheCommand& command) {
   std::vector<KernelRow> rows;
+  std::vector<cache::ListedChoice> choices;
   for (const std::string& path : command.packs) {
     ATTNC_TRY_AS(packed, packRows(path));
     rows.insert(rows.end(), packed->begin(), packed->end());
   }
   if (command.packs.empty()) {
     ATTNC_TRY_AS(found, rowsOf(environment.user()));
+    ATTNC_TRY_AS(tuned, choicesIn(environment.user()));
     rows = *std::move(found);
-  }
-  std::vector<cache::ListedChoice> choices;
-  if (command.packs.empty()) {
-    ATTNC_TRY_AS(found, choicesIn(environment.user()));
-    choices = *std::move(found);
+    choices = *std::move(tuned);
   }
   JsonReport json{{"ok", true}, {"kernels", jsonOf(rows)}};
   if (command.packs.empty()) json["tuned"] = jsonOf(choices);
@@ -195,8 +183,8 @@ Expected<Told> statistics(const Environment& environment, const CacheCommand&) {
                   {"packs", JsonReport::array()}};
   std::map<std::pair<std::string, std::string>, std::pair<int64_t, uint64_t>> kinds;
   for (const KernelRow& row : *rows) {
-    auto& [count, size] =
-        kinds[row.kind.empty() ? std::pair(std::string(), std::string("unknown")) : std::pair(row.arch, row.kind)];
+    const bool isKnown = !row.kind.empty();
+    auto& [count, size] = kinds[{isKnown ? row.arch : "", isKnown ? row.kind : "unknown"}];
     ++count;
     size += row.bytes;
   }
@@ -209,7 +197,7 @@ Expected<Told> statistics(const Environment& environment, const CacheCommand&) {
     stat["byKind"].push_back(std::move(one));
   }
   for (const std::string& other : environment.options.readOnlyDirectories) {
-    ATTNC_TRY_AS(found, rowsOf(environment.readOnly(other)));
+    ATTNC_TRY_AS(found, rowsOf(readOnly(other)));
     text += fmt::format("read only   {}: {}\n", other, sumText(int64_t(found->size()), bytesOf(*found)));
     stat["readOnly"].push_back({{"directory", other}, {"kernels", found->size()}, {"bytes", bytesOf(*found)}});
   }
@@ -253,8 +241,7 @@ Expected<Told> verify(const Environment& environment, const CacheCommand& comman
       return {};
     };
     ATTNC_TRY(verifyIn(environment.user()));
-    for (const std::string& other : environment.options.readOnlyDirectories)
-      ATTNC_TRY(verifyIn(environment.readOnly(other)));
+    for (const std::string& other : environment.options.readOnlyDirectories) ATTNC_TRY(verifyIn(readOnly(other)));
     for (const std::string& path : environment.packs) places.push_back(verifiedPack(path));
     if (const std::string path = findDefaultPack().path; !path.empty()) places.push_back(verifiedPack(path));
   }
@@ -357,13 +344,11 @@ Expected<Told> clear(const Environment& environment, const CacheCommand& command
 
 using Action = Expected<Told> (*)(const Environment&, const CacheCommand&);
 
-int runCache(Action action, const CacheCommand& command) {
-  auto environment = Environment::read();
-  if (!environment) return reportEither(environment.error(), command.json);
-  auto told = action(*environment, command);
-  if (!told) return reportEither(told.error(), command.json);
-  auto status = printResult(command.json ? jsonText(told->json) : reportText(told->text));
-  return status ? told->exitCode : report(status.error());
+Expected<int> runCache(Action action, const CacheCommand& command) {
+  ATTNC_TRY_AS(environment, Environment::read());
+  ATTNC_TRY_AS(told, action(*environment, command));
+  ATTNC_TRY(printResult(command.json ? jsonText(told->json) : reportText(told->text)));
+  return told->exitCode;
 }
 
 } // namespace
@@ -411,19 +396,18 @@ void addCache(CLI::App& app, int& exitCode) {
   CLI::App* command = app.add_subcommand(
       "cache", "Show, verify, prune or clear what is kept on disk: kernels, and choices of `attnc tune`");
   command->require_subcommand(1);
-  command->footer("The directory is that of ATTNC_CACHE_DIR, else $XDG_CACHE_HOME/attnc, else ~/.cache/attnc.\n\n"
-                  "Examples:\n"
-                  "  attnc cache ls\n"
-                  "  attnc cache prune --older-than 30d --dry-run");
+  command->footer(R"(The directory is that of ATTNC_CACHE_DIR, else $XDG_CACHE_HOME/attnc, else ~/.cache/attnc.
+
+Examples:
+  attnc cache ls
+  attnc cache prune --older-than 30d --dry-run)");
   const auto add = [&](const char* name, const char* help, Action action) {
     CLI::App* sub = command->add_subcommand(name, help);
     sub->add_flag("--json", options->json, "For programs");
-    sub->callback([options, action, &exitCode] { exitCode = runCache(action, *options); });
+    sub->callback([options, action, &exitCode] { exitCode = exitCodeOf(runCache(action, *options), options->json); });
     return sub;
   };
-  const auto addPacks = [&](CLI::App* sub, const char* help) {
-    sub->add_option("pack", options->packs, help)->type_name("PACK");
-  };
+  const auto addPacks = [&](CLI::App* sub, const char* help) { addOption(*sub, "pack", options->packs, "PACK", help); };
   const auto addDryRun = [&](CLI::App* sub) {
     sub->add_flag("--dry-run", options->dryRun, "Say what would be removed, and remove nothing");
   };
@@ -439,13 +423,10 @@ void addCache(CLI::App& app, int& exitCode) {
   addPacks(verifying, "Verify these packs instead of the cache and what else kernels come from");
   CLI::App* pruning =
       add("prune", "Remove the least recently used kernels, and what killed processes left behind", prune);
-  pruning
-      ->add_option("--max-size", options->maxSize,
-                   "Down to this size: 500M, 2G; default without --older-than: "
-                   "ATTNC_CACHE_MAX_BYTES, else 1G")
-      ->type_name("SIZE");
-  pruning->add_option("--older-than", options->unusedFor, "Those not used for so long: 12h, 30d, 2w; noted hourly")
-      ->type_name("TIME");
+  addOption(*pruning, "--max-size", options->maxSize, "SIZE",
+            "Down to this size: 500M, 2G; default without --older-than: ATTNC_CACHE_MAX_BYTES, else 1G");
+  addOption(*pruning, "--older-than", options->unusedFor, "TIME",
+            "Those not used for so long: 12h, 30d, 2w; noted hourly");
   addDryRun(pruning);
   addDryRun(add("clear", "Remove all kernels and choices. Processes that run go on, and compile again what they need",
                 clear));

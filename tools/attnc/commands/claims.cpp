@@ -1,14 +1,13 @@
-#include "claims.h"
+#include "commands/claims.h"
 
-#include "commands.h"
-#include "show/json_report.h"
+#include "commands/command.h"
 #include "terminal.h"
+#include "text.h"
 
 #include "attnc/prove.h"
+#include "support/try.h"
 
-#include <CLI/CLI.hpp>
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 
 #include <tuple>
 
@@ -43,9 +42,7 @@ std::string textOf(const Asked& asked) {
   const auto add = [&](const std::string& line) { text += fmt::format("{:12}{}\n", "", line); };
   if (!proof.why.empty()) add(proof.why);
   if (proof.answer != Proof::Answer::Refuted) return text;
-  const ProblemShape& p = proof.problem;
-  std::string extents =
-      fmt::format("B {}, H {}, HKV {}, Q_LEN {}, KV_LEN {}", p.batch, p.qHeads, p.kvHeads, p.qLen, p.kvLen);
+  std::string extents = extentsText(proof.problem);
   for (const auto& [name, extent] : proof.extents) extents += fmt::format(", {} {}", name, extent);
   const bool isRow = asked.claim.kind == Claim::Kind::EveryRowLives;
   add(fmt::format("{}: b {}, h {}, q_idx {}{}", extents, proof.b, proof.h, proof.qIdx,
@@ -54,40 +51,27 @@ std::string textOf(const Asked& asked) {
   for (const ExampleCapture& capture : proof.captures) captures.push_back(captureText(capture));
   if (!captures.empty()) add(fmt::format("{}", fmt::join(captures, ", ")));
   for (const TextLine& line : proof.deciding) add(fmt::format("line {}: {}", line.number, line.text));
-  for (size_t begin = 0; begin < proof.picture.size();) {
-    const size_t end = proof.picture.find('\n', begin);
-    add(proof.picture.substr(begin, end - begin));
-    begin = end + 1;
-  }
+  if (!proof.picture.empty())
+    for (const std::string& line : CLI::detail::split(proof.picture, '\n')) add(line);
   return text;
 }
 
-nlohmann::ordered_json jsonOf(const Asked& asked) {
-  nlohmann::ordered_json json = {{"claim", asked.text}};
-  json.update(nlohmann::ordered_json::parse(toJson(asked.proof)));
+JsonReport jsonOf(const Asked& asked) {
+  JsonReport json = {{"claim", asked.text}};
+  json.update(JsonReport::parse(toJson(asked.proof)));
   return json;
 }
 
 } // namespace
 
 void ClaimOptions::addTo(CLI::App& command) {
-  command.add_option("--prove", holds, "An expression that is true for each live score; may be repeated")
-      ->type_name("EXPR")
-      ->allow_extra_args(false);
-  command.add_option("--never", never, "An expression that is false for each live score; may be repeated")
-      ->type_name("EXPR")
-      ->allow_extra_args(false);
+  addRepeated(command, "--prove", holds, "EXPR", "An expression that is true for each live score; may be repeated");
+  addRepeated(command, "--never", never, "EXPR", "An expression that is false for each live score; may be repeated");
   command.add_flag("--every-row-lives", rowsLive, "Each row of q has a live score");
-  command
-      .add_option(
-          "--same-as", sameAs,
-          "A file with a mod of the same mask and the same scores. It is read\nwith the same --mod and --capture")
-      ->type_name("FILE");
-  command
-      .add_option("--assume", assumptions,
-                  "What holds for captures and extents, between semicolons:\nexpressions, or 'NAME does not decrease'")
-      ->type_name("TEXT")
-      ->allow_extra_args(false);
+  addFile(command, "--same-as", sameAs,
+          "A file with a mod of the same mask and the same scores. It is read\nwith the same --mod and --capture");
+  addRepeated(command, "--assume", assumptions, "TEXT",
+              "What holds for captures and extents, between semicolons:\nexpressions, or 'NAME does not decrease'");
   command.add_option("--seconds", seconds, "Time for each claim")->check(CLI::PositiveNumber)->capture_default_str();
 }
 
@@ -96,12 +80,12 @@ void ClaimOptions::check() const {
     throw CLI::ValidationError("--assume", "it needs a claim: --prove, --never, --every-row-lives or --same-as");
 }
 
-int ClaimOptions::run(const Mod& mod, const ModOptions& options, bool json) const {
+Expected<int> ClaimOptions::run(const Mod& mod, const ModOptions& options, bool json) const {
   ProofOptions how{.seconds = seconds};
   for (const std::string& text : assumptions)
     if (Status added = addAssumptions(mod, text, how, "<--assume>"); !added) {
       throwUsage("--assume", added.error());
-      return reportEither(added.error(), json);
+      return std::move(added).error();
     }
   std::vector<Asked> all;
   for (const auto& [kind, option, texts] :
@@ -110,34 +94,32 @@ int ClaimOptions::run(const Mod& mod, const ModOptions& options, bool json) cons
       auto property = propertyOf(mod, text, fmt::format("<{}>", option));
       if (!property) {
         throwUsage(option, property.error());
-        return reportEither(property.error(), json);
+        return std::move(property).error();
       }
       all.push_back({(kind == Claim::Kind::Never ? "never " : "") + text, {kind, *std::move(property)}, {}});
     }
   if (rowsLive) all.push_back({"every row lives", {Claim::Kind::EveryRowLives, {}}, {}});
   if (!sameAs.empty()) {
     ParseOptions parse{.mods = options.mods, .captures = options.captures};
-    auto other = Mod::load(sameAs, std::move(parse));
-    if (!other) return reportEither(other.error(), json);
+    ATTNC_TRY_AS(other, Mod::load(sameAs, std::move(parse)));
     const auto isMask = [](const Mod& one) { return !one.hasScoreMod() && !one.hasProbMod(); };
     const Claim::Kind kind = isMask(mod) && isMask(*other) ? Claim::Kind::SameMask : Claim::Kind::Same;
     all.push_back({"same as " + sameAs, {kind, *std::move(other)}, {}});
   }
   int code = kDone;
   std::string text = fmt::format("{}\n", mod.name());
-  nlohmann::ordered_json claims = nlohmann::ordered_json::array();
+  JsonReport claims = JsonReport::array();
   for (Asked& asked : all) {
-    auto proof = prove(mod, asked.claim, how);
-    if (!proof) return reportEither(proof.error(), json);
+    ATTNC_TRY_AS(proof, prove(mod, asked.claim, how));
     asked.proof = *std::move(proof);
     if (asked.proof.answer == Proof::Answer::Refuted) code = kModWrong;
     if (asked.proof.answer == Proof::Answer::Undecided && code == kDone) code = kEnvironmentWrong;
     text += textOf(asked);
     claims.push_back(jsonOf(asked));
   }
-  const nlohmann::ordered_json object = {{"mod", mod.name()}, {"claims", claims}};
-  auto status = printResult(json ? object.dump(2) + "\n" : text);
-  return status ? code : report(status.error());
+  const JsonReport object = {{"mod", mod.name()}, {"claims", claims}};
+  ATTNC_TRY(printResult(json ? object.dump(2) + "\n" : text));
+  return code;
 }
 
 } // namespace attnc::cli

@@ -20,7 +20,7 @@ struct ClaimOptions {
   /// Throws CLI::ValidationError for assumptions without a claim.
   void check() const;
   /// Proves the claims in turn, and prints what came of them. `options`: how the mod was read. Returns the exit code.
-  int run(const Mod& mod, const ModOptions& options, bool json) const;
+  Expected<int> run(const Mod& mod, const ModOptions& options, bool json) const;
 };
 
 } // namespace attnc::cli

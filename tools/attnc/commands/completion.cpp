@@ -1,13 +1,9 @@
 // `attnc completion`: prints what a shell needs to complete commands, options and their values.
-#include "commands.h"
-#include "problem/options.h"
-#include "usage.h"
+#include "commands/command.h"
 
-#include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <memory>
 #include <string>
 #include <vector>
 
@@ -181,29 +177,25 @@ std::string fishScript(const std::vector<ShellCommand>& commands) {
   return text;
 }
 
-int runCompletion(CLI::App& app, const std::string& shell) {
+Status runCompletion(CLI::App& app, const std::string& shell) {
   std::vector<ShellCommand> commands;
   for (CLI::App* command : app.get_subcommands([](CLI::App*) { return true; })) commands.push_back(describe(*command));
-  auto status = printResult(shell == "bash"  ? bashScript(commands)
-                            : shell == "zsh" ? zshScript(commands)
-                                             : fishScript(commands));
-  return status ? kDone : report(status.error());
+  return printResult(shell == "bash"  ? bashScript(commands)
+                     : shell == "zsh" ? zshScript(commands)
+                                      : fishScript(commands));
 }
 
 } // namespace
 
 void addCompletion(CLI::App& app, int& exitCode) {
-  auto shell = std::make_shared<std::string>();
-  CLI::App* command = app.add_subcommand("completion", "Print what a shell needs to complete this command");
-  command->add_option("shell", *shell, "bash, zsh, fish")
-      ->type_name("SHELL")
-      ->required()
-      ->transform(oneOf({{"bash", {}}, {"zsh", {}}, {"fish", {}}}));
-  command->footer("Examples:\n"
-                  "  source <(attnc completion bash)\n"
-                  "  attnc completion zsh > \"${fpath[1]}/_attnc\"\n"
-                  "  attnc completion fish > ~/.config/fish/completions/attnc.fish");
-  command->callback([&app, shell, &exitCode] { exitCode = runCompletion(app, *shell); });
+  auto [command, shell] =
+      addCommand<std::string>(app, exitCode, "completion", "Print what a shell needs to complete this command",
+                              [&app](const std::string& name) { return runCompletion(app, name); });
+  addChoice(command, "shell", shell, "SHELL", {"bash", "zsh", "fish"}, "bash, zsh, fish")->required();
+  command.footer(R"(Examples:
+  source <(attnc completion bash)
+  attnc completion zsh > "${fpath[1]}/_attnc"
+  attnc completion fish > ~/.config/fish/completions/attnc.fish)");
 }
 
 } // namespace attnc::cli

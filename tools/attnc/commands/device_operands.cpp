@@ -6,11 +6,6 @@
 
 namespace attnc::cli {
 
-Status DeviceOperands::place() {
-  ATTNC_TRY(uploadCaptures());
-  return placeOperands();
-}
-
 Status DeviceOperands::uploadCaptures() {
   for (const auto& [name, value] : operands.captures.all()) {
     if (!std::holds_alternative<TensorView>(value)) {
@@ -28,6 +23,12 @@ Expected<TensorView> DeviceOperands::placeResult(HostTensor& host) {
   auto allocated = memory.allocate(host);
   if (allocated) results.emplace_back(memory.size() - 1, &host);
   return allocated;
+}
+
+Expected<Prepared> DeviceOperands::prepare(const Compiler& compiler, const Mod& mod) const {
+  const PrepareOptions how = prepareOptions(options);
+  return options.backward ? compiler.prepareTraining(mod, inputs, outputs, gradients, how)
+                          : compiler.prepare(mod, inputs, outputs, how);
 }
 
 Status DeviceOperands::download() {
@@ -64,8 +65,8 @@ Status DeviceOperands::placeGradients() {
   return {};
 }
 
-/// Uploads the tensors, allocates the results, and sets the problem.
-Status DeviceOperands::placeOperands() {
+Status DeviceOperands::place() {
+  ATTNC_TRY(uploadCaptures());
   const Operands views = viewsOf(operands);
   inputs.maxQLen = views.maxQLen, inputs.maxKvLen = views.maxKvLen;
   std::vector<int64_t> rows = rowsOf(operands);

@@ -51,6 +51,8 @@ public:
 
   /// Uploads all operands, allocates the results, and fills the views.
   Status place();
+  /// Prepares the launch, with a backward pass that of training. `mod` has its pins folded in.
+  Expected<Prepared> prepare(const Compiler& compiler, const Mod& mod) const;
   /// Copies the results into `result`.
   Status download();
 
@@ -64,7 +66,6 @@ private:
   Status uploadCaptures();
   Expected<TensorView> placeResult(HostTensor& host);
   Status placeGradients();
-  Status placeOperands();
 
   const HostOperands& operands;
   const ProblemOptions& options;

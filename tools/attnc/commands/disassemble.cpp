@@ -1,6 +1,7 @@
 #include "commands/disassemble.h"
 
 #include "support/readable.h"
+#include "text.h"
 
 #include <fmt/format.h>
 #include <llvm/Support/FileSystem.h>
@@ -60,13 +61,6 @@ std::vector<std::string> disassembler() {
   return {};
 }
 
-/// Returns a word of a shell's command line.
-std::string quoted(const std::string& text) {
-  std::string out = "'";
-  for (char c : text) out += c == '\'' ? std::string("'\\''") : std::string(1, c);
-  return out + "'";
-}
-
 } // namespace
 
 Expected<std::string> disassembled(const std::string& cubin) {
@@ -87,8 +81,8 @@ Expected<std::string> disassembled(const std::string& cubin) {
     return Error::environment(fmt::format("cannot write a temporary file: {}", failure.message()));
   }
   std::string line = "exec";
-  for (const std::string& word : command) line += " " + quoted(word);
-  FILE* pipe = ::popen((line + " " + quoted(path.str().str())).c_str(), "r");
+  for (const std::string& word : command) line += " " + inShell(word);
+  FILE* pipe = ::popen((line + " " + inShell(path.str().str())).c_str(), "r");
   if (!pipe) return Error::environment(fmt::format("cannot run {}", readable(command[0])));
   std::string text;
   char chunk[1 << 14];

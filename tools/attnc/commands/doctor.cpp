@@ -1,23 +1,20 @@
 // `attnc doctor`: what attnc finds on this machine, and what will be slow or not work.
-#include "commands.h"
 #include "commands/cache_state.h"
+#include "commands/command.h"
 #include "commands/version.h"
-#include "problem/options.h"
-#include "show/json_report.h"
 #include "show/kernel_rows.h"
 #include "terminal.h"
 
 #include "attnc/toolchain.h"
 #include "attnc/version.h"
 #include "support/readable.h"
+#include "support/try.h"
 #include "tools/device/device.h"
 
-#include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cstdio>
-#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -27,9 +24,17 @@ namespace {
 
 /// What was found about the machine, and about what follows.
 struct Finding {
-  enum class Kind { Broken, Slow, Note };
-  Kind kind;
+  const char* kind;         ///< "broken", "slow" or "note"
   std::string what, repair; ///< sentences; the second may be empty
+};
+
+struct Findings : std::vector<Finding> {
+  void broken(std::string what, std::string repair = {}) { push_back({"broken", what, repair}); }
+  void slow(std::string what, std::string repair = {}) { push_back({"slow", what, repair}); }
+  void note(std::string what, std::string repair = {}) { push_back({"note", what, repair}); }
+  bool areUsable() const {
+    return std::none_of(begin(), end(), [](const Finding& one) { return one.kind == std::string("broken"); });
+  }
 };
 
 struct Machine {
@@ -79,103 +84,74 @@ const char* valueOf(const CacheState& state, const char* variable) {
   return "";
 }
 
-void addGpuFindings(const Machine& machine, std::vector<Finding>& findings) {
+void addGpuFindings(const Machine& machine, Findings& findings) {
   if (machine.gpus.empty())
-    findings.push_back({Finding::Kind::Note,
-                        "there is no GPU: run computes with the fp64 reference on the CPU; bench and tune do not work",
-                        "check, mask, probe, emit, explain and pack need none"});
+    findings.note("there is no GPU: run computes with the fp64 reference on the CPU; bench and tune do not work",
+                  "check, mask, probe, emit, explain and pack need none");
   for (const jit::DeviceInfo& gpu : machine.gpus) {
     if (gpu.major < 8)
-      findings.push_back(
-          {Finding::Kind::Broken,
-           fmt::format("{} has compute capability {}.{}: kernels need 8.0", gpu.name, gpu.major, gpu.minor), ""});
+      findings.broken(fmt::format("{} has compute capability {}.{}: kernels need 8.0", gpu.name, gpu.major, gpu.minor));
     else if (gpu.major != 9)
-      findings.push_back({Finding::Kind::Slow,
-                          fmt::format("{} takes kernels of family sm80: those of families sm90 and grid for Hopper "
-                                      "need compute capability 9.0",
-                                      gpu.arch),
-                          ""});
+      findings.slow(fmt::format(
+          "{} takes kernels of family sm80: those of families sm90 and grid for Hopper need compute capability 9.0",
+          gpu.arch));
     if (machine.nvrtc && gpu.major >= 8 && !isKnownArch(gpu.arch))
-      findings.push_back({Finding::Kind::Broken, fmt::format("this NVRTC does not compile for {}", gpu.arch),
-                          "install a later NVRTC 13, and name it with ATTNC_NVRTC"});
+      findings.broken(fmt::format("this NVRTC does not compile for {}", gpu.arch),
+                      "install a later NVRTC 13, and name it with ATTNC_NVRTC");
   }
   const int nvrtc = machine.nvrtc ? versionOf(machine.nvrtc->identity) : 0;
   if (machine.driver && nvrtc && machine.driver / 1000 < nvrtc / 1000)
-    findings.push_back({Finding::Kind::Broken,
-                        fmt::format("the driver is of CUDA {}, and NVRTC of {}: kernels do not load",
-                                    cudaText(machine.driver), cudaText(nvrtc)),
-                        "install a driver of CUDA 13"});
+    findings.broken(fmt::format("the driver is of CUDA {}, and NVRTC of {}: kernels do not load",
+                                cudaText(machine.driver), cudaText(nvrtc)),
+                    "install a driver of CUDA 13");
 }
 
-void addCacheFindings(const CacheState& cache, std::vector<Finding>& findings) {
-  using Kind = Finding::Kind;
+void addCacheFindings(const CacheState& cache, Findings& findings) {
   const char* const kEach = "so each process compiles its kernels anew";
   if (cache.directory.empty())
-    findings.push_back({Kind::Slow, fmt::format("{}, {}", cache.problem, kEach), "set ATTNC_CACHE_DIR"});
+    findings.slow(fmt::format("{}, {}", cache.problem, kEach), "set ATTNC_CACHE_DIR");
   else if (!cache.problem.empty())
-    findings.push_back({Kind::Slow,
-                        fmt::format("the cache {} is not used: {}, {}", cache.directory, cache.problem, kEach),
-                        "chmod go-w it, or set ATTNC_CACHE_DIR"});
+    findings.slow(fmt::format("the cache {} is not used: {}, {}", cache.directory, cache.problem, kEach),
+                  "chmod go-w it, or set ATTNC_CACHE_DIR");
   else if (cache.mode == "off")
-    findings.push_back({Kind::Slow, fmt::format("ATTNC_CACHE_MODE is off, {}", kEach), "unset it, or say rw"});
+    findings.slow(fmt::format("ATTNC_CACHE_MODE is off, {}", kEach), "unset it, or say rw");
   else if (cache.mode == "ro")
-    findings.push_back({Kind::Slow, "ATTNC_CACHE_MODE is ro: kernels that the cache lacks are compiled by each process",
-                        "unset it, or say rw"});
+    findings.slow("ATTNC_CACHE_MODE is ro: kernels that the cache lacks are compiled by each process",
+                  "unset it, or say rw");
   else if (!cache.isWritable)
-    findings.push_back(
-        {Kind::Slow,
-         fmt::format("the cache {} cannot be written: kernels that it lacks are compiled by each process",
-                     cache.directory),
-         "make it writable, or set ATTNC_CACHE_DIR"});
+    findings.slow(fmt::format("the cache {} cannot be written: kernels that it lacks are compiled by each process",
+                              cache.directory),
+                  "make it writable, or set ATTNC_CACHE_DIR");
   if (cache.maxBytes && double(cache.bytes) > 0.9 * double(cache.maxBytes))
-    findings.push_back({Kind::Slow, "the cache is nearly full: the least recently used kernels are removed",
-                        "set ATTNC_CACHE_MAX_BYTES higher"});
+    findings.slow("the cache is nearly full: the least recently used kernels are removed",
+                  "set ATTNC_CACHE_MAX_BYTES higher");
   for (const CacheState::Pack& pack : cache.packs)
-    if (!pack.error.empty()) findings.push_back({Kind::Broken, pack.error, "mend ATTNC_PACK"});
+    if (!pack.error.empty()) findings.broken(pack.error, "mend ATTNC_PACK");
 }
 
-std::vector<Finding> findingsOf(const Machine& machine) {
-  using Kind = Finding::Kind;
-  std::vector<Finding> findings;
+Findings findingsOf(const Machine& machine) {
+  Findings findings;
   addGpuFindings(machine, findings);
   if (!machine.nvrtc)
-    findings.push_back(
-        {Kind::Broken,
-         "nothing can be compiled: " + machine.whyNoNvrtc.substr(0, machine.whyNoNvrtc.find("; looked for")) +
-             "; check, mask, probe and emit as cu work",
-         machine.nvrtcRepair});
+    findings.broken(
+        "nothing can be compiled: " + machine.whyNoNvrtc.substr(0, machine.whyNoNvrtc.find("; looked for")) +
+            "; check, mask, probe and emit as cu work",
+        machine.nvrtcRepair);
   else if (versionOf(machine.nvrtc->identity) > 13000)
-    findings.push_back({Kind::Slow,
-                        fmt::format("NVRTC {} spills registers in some backward kernels, where 13.0 does not",
-                                    cudaText(versionOf(machine.nvrtc->identity))),
-                        "take NVRTC 13.0, and name it with ATTNC_NVRTC"});
+    findings.slow(fmt::format("NVRTC {} spills registers in some backward kernels, where 13.0 does not",
+                              cudaText(versionOf(machine.nvrtc->identity))),
+                  "take NVRTC 13.0, and name it with ATTNC_NVRTC");
   addCacheFindings(machine.cache, findings);
   if (!machine.defaultPack.problem.empty())
-    findings.push_back({Kind::Slow, machine.defaultPack.problem + ": it is passed over, and its kernels are compiled",
-                        "make it anew: cmake --build build --target attnc_kernels; or set ATTNC_DEFAULT_PACK"});
+    findings.slow(machine.defaultPack.problem + ": it is passed over, and its kernels are compiled",
+                  "make it anew: cmake --build build --target attnc_kernels; or set ATTNC_DEFAULT_PACK");
   if (*valueOf(machine.cache, "ATTNC_NO_COMPILE"))
-    findings.push_back(
-        {Kind::Note, "ATTNC_NO_COMPILE is set: a kernel that is in no pack and in no cache is an error", ""});
+    findings.note("ATTNC_NO_COMPILE is set: a kernel that is in no pack and in no cache is an error");
   if (std::string(valueOf(machine.cache, "ATTNC_TUNED")) == "0")
-    findings.push_back({Kind::Slow, "ATTNC_TUNED is 0: choices of `attnc tune` are not looked up", "unset it"});
+    findings.slow("ATTNC_TUNED is 0: choices of `attnc tune` are not looked up", "unset it");
   if (*valueOf(machine.cache, "ATTNC_DUMP_DIR"))
-    findings.push_back(
-        {Kind::Note, "ATTNC_DUMP_DIR is set: the sources and code of every kernel are written there", ""});
+    findings.note("ATTNC_DUMP_DIR is set: the sources and code of every kernel are written there");
   return findings;
-}
-
-const char* wordOf(Finding::Kind kind) {
-  switch (kind) {
-  case Finding::Kind::Broken: return "broken";
-  case Finding::Kind::Slow: return "slow";
-  case Finding::Kind::Note: return "note";
-  }
-  return "?";
-}
-
-bool isUsable(const std::vector<Finding>& findings) {
-  return std::none_of(findings.begin(), findings.end(),
-                      [](const Finding& finding) { return finding.kind == Finding::Kind::Broken; });
 }
 
 std::string cacheText(const CacheState& cache) {
@@ -189,7 +165,7 @@ std::string cacheText(const CacheState& cache) {
   return text + "\n";
 }
 
-std::string doctorText(const Machine& machine, const std::vector<Finding>& findings) {
+std::string doctorText(const Machine& machine, const Findings& findings) {
   std::string text = "attnc       " ATTNC_VERSION "\n";
   for (const jit::DeviceInfo& gpu : machine.gpus)
     text += fmt::format("GPU         {}, compute capability {}.{} ({}), {}, {} SMs\n", gpu.name, gpu.major, gpu.minor,
@@ -213,14 +189,13 @@ std::string doctorText(const Machine& machine, const std::vector<Finding>& findi
     if (name != "HOME") variables += fmt::format("{:12}{}={}\n", variables.empty() ? "variables" : "", name, value);
   text += variables.empty() ? "variables   none that attnc reads are set\n" : variables;
   for (const Finding& finding : findings)
-    text += fmt::format("{:12}{}{}\n", wordOf(finding.kind), finding.what,
-                        finding.repair.empty() ? "" : "; " + finding.repair);
-  return readableLines(text + (isUsable(findings) ? "result      usable\n" : "result      not usable, see above\n"));
+    text += fmt::format("{:12}{}{}\n", finding.kind, finding.what, finding.repair.empty() ? "" : "; " + finding.repair);
+  return readableLines(text + (findings.areUsable() ? "result      usable\n" : "result      not usable, see above\n"));
 }
 
-std::string doctorJson(const Machine& machine, const std::vector<Finding>& findings) {
+std::string doctorJson(const Machine& machine, const Findings& findings) {
   const CacheState& cache = machine.cache;
-  JsonReport json{{"ok", isUsable(findings)}, {"attnc", ATTNC_VERSION}, {"llvm", llvmVersion()}};
+  JsonReport json{{"ok", findings.areUsable()}, {"attnc", ATTNC_VERSION}, {"llvm", llvmVersion()}};
   json["gpus"] = JsonReport::array();
   for (const jit::DeviceInfo& gpu : machine.gpus)
     json["gpus"].push_back({{"name", gpu.name},
@@ -249,32 +224,35 @@ std::string doctorJson(const Machine& machine, const std::vector<Finding>& findi
     if (name != "HOME") json["variables"][name] = value;
   json["findings"] = JsonReport::array();
   for (const Finding& finding : findings) {
-    json["findings"].push_back({{"kind", wordOf(finding.kind)}, {"what", finding.what}});
+    json["findings"].push_back({{"kind", finding.kind}, {"what", finding.what}});
     if (!finding.repair.empty()) json["findings"].back()["repair"] = finding.repair;
   }
   return jsonText(json);
 }
 
-int runDoctor(bool asJson) {
+struct DoctorOptions {
+  bool json = false;
+};
+
+Expected<int> runDoctor(const DoctorOptions& options) {
   const Machine machine = look();
-  const std::vector<Finding> findings = findingsOf(machine);
-  auto status = printResult(asJson ? doctorJson(machine, findings) : reportText(doctorText(machine, findings)));
-  if (!status) return report(status.error());
-  return isUsable(findings) ? kDone : kEnvironmentWrong;
+  const Findings findings = findingsOf(machine);
+  ATTNC_TRY(printResult(options.json ? doctorJson(machine, findings) : reportText(doctorText(machine, findings))));
+  return findings.areUsable() ? kDone : kEnvironmentWrong;
 }
 
 } // namespace
 
 void addDoctor(CLI::App& app, int& exitCode) {
-  auto json = std::make_shared<bool>(false);
-  CLI::App* command =
-      app.add_subcommand("doctor", "Say what attnc finds here: GPU, NVRTC, cache; and what will be slow or not work");
-  command->add_flag("--json", *json, "One JSON object instead, for programs");
-  command->footer("Lines: broken, so something does not work (exit code 3); slow; note. Needs no GPU.\n\n"
-                  "Examples:\n"
-                  "  attnc doctor\n"
-                  "  attnc doctor --json");
-  command->callback([json, &exitCode] { exitCode = runDoctor(*json); });
+  auto [command, options] = addCommand<DoctorOptions>(
+      app, exitCode, "doctor", "Say what attnc finds here: GPU, NVRTC, cache; and what will be slow or not work",
+      runDoctor);
+  command.add_flag("--json", options.json, "One JSON object instead, for programs");
+  command.footer(R"(Lines: broken, so something does not work (exit code 3); slow; note. Needs no GPU.
+
+Examples:
+  attnc doctor
+  attnc doctor --json)");
 }
 
 } // namespace attnc::cli

@@ -1,22 +1,19 @@
 // `attnc emit`: prints one stage of the way from a mod to machine code, to a file or stdout.
-#include "commands.h"
+#include "commands/command.h"
 #include "commands/disassemble.h"
 #include "output_file.h"
 #include "problem/launcher_options.h"
 #include "progress.h"
-#include "show/json_report.h"
 #include "text.h"
 
 #include "attnc/explain.h"
 #include "attnc/stages.h"
 #include "support/try.h"
 
-#include <CLI/CLI.hpp>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <llvm/ADT/STLExtras.h>
 
-#include <memory>
 #include <optional>
 #include <set>
 #include <string_view>
@@ -109,7 +106,7 @@ JsonReport kernelJson(const KernelOptions& kernel) {
 
 /// Returns the bytes of the requested stage: for a kernel of several launches, of all in order, unless one is chosen.
 /// `facts` receives what --json tells of it.
-Expected<std::string> emit(const EmitOptions& options, JsonReport& facts) {
+Expected<std::string> stageOf(const EmitOptions& options, JsonReport& facts) {
   ATTNC_TRY_AS(mod, options.mod.loadTelling());
   facts["mod"] = mod->name();
   if (options.stage == "ast") {
@@ -160,11 +157,7 @@ Expected<std::string> emit(const EmitOptions& options, JsonReport& facts) {
     if (!text) throwUsage("--launcher", text.error()); // the kernel itself is served
     return text;
   }
-  const auto stages = [&] {
-    const Progress progress("compiling");
-    return compiler.compile(*plan);
-  }();
-  if (!stages) return stages.error();
+  ATTNC_TRY_AS(stages, withProgress("compiling", [&] { return compiler.compile(*plan); }));
   size_t launch = 0;
   for (const auto& stage : chosen(*stages, options))
     facts["launches"][launch++].update({{"registers", stage->registers},
@@ -188,13 +181,12 @@ void checkStage(const EmitOptions& options) {
   const std::vector<std::string> passes = passNames();
   const std::string& pass = options.printAfter;
   if (pass.empty() || pass == "all" || llvm::is_contained(passes, pass)) return;
-  const std::string near = nearest(pass, passes);
+  const std::string near = didYouMean(pass, passes, "");
   throw wrongUsage("--print-after", fmt::format("there is no pass {}", inQuotes(pass)),
-                   fmt::format("{}there are all, {}", near.empty() ? "" : fmt::format("did you mean {}? ", near),
-                               fmt::join(passes, ", ")));
+                   fmt::format("{}there are all, {}", near.empty() ? "" : near + " ", fmt::join(passes, ", ")));
 }
 
-int runEmit(const EmitOptions& options) {
+Status runEmit(const EmitOptions& options) {
   checkStage(options);
   options.target.check();
   options.gradients.check(kindOf(options.kind) == KernelKind::Backward);
@@ -212,81 +204,53 @@ int runEmit(const EmitOptions& options) {
   if (options.json && options.output == "-")
     throw wrongUsage("--json", "stdout would carry the stage and its facts", "give the stage a file: -o FILE");
   JsonReport facts{{"ok", true}, {"stage", options.stage}};
-  auto bytes = emit(options, facts);
-  if (!bytes) return reportEither(bytes.error(), options.json);
-  if (options.json) {
-    facts["bytes"] = bytes->size();
-    if (!options.output.empty()) {
-      facts["output"] = options.output;
-      if (auto written = writeWholeFile(options.output, {*bytes}); !written) return reportEither(written.error(), true);
-    }
-    auto told = printResult(jsonText(facts));
-    return told ? kDone : report(told.error());
+  ATTNC_TRY_AS(bytes, stageOf(options, facts));
+  if (!options.json) return toStdout ? printResult(*bytes) : writeWholeFile(options.output, {*bytes});
+  facts["bytes"] = bytes->size();
+  if (!options.output.empty()) {
+    facts["output"] = options.output;
+    ATTNC_TRY(writeWholeFile(options.output, {*bytes}));
   }
-  auto status = toStdout ? printResult(*bytes) : writeWholeFile(options.output, {*bytes});
-  return status ? kDone : report(status.error());
+  return printResult(jsonText(facts));
 }
 
 } // namespace
 
 void addEmit(CLI::App& app, int& exitCode) {
-  auto options = std::make_shared<EmitOptions>();
-  CLI::App* command = app.add_subcommand(
-      "emit", "Print a stage of the compilation: ast, ir, grad-ir, kernel-ir, mod, cu, ptx, cubin, sass");
-  options->mod.addTo(*command);
-  command
-      ->add_option(
-          "--stage", options->stage,
-          "ast: as parsed; ir: the mod after all passes; grad-ir: with gradients of score and captures;\n"
-          "kernel-ir: with what is derived for the kernel; mod: the CUDA text that is generated from the mod;\n"
-          "cu: one CUDA file that needs nothing else, with how to compile and launch it; ptx; cubin;\n"
-          "sass: disassembled by nvdisasm or cuobjdump.\n"
-          "ptx of a kernel of several launches: one behind the other, in order")
-      ->type_name("STAGE")
-      ->transform(oneOf({{"ast", {}},
-                         {"ir", {}},
-                         {"grad-ir", {"grad"}},
-                         {"kernel-ir", {}},
-                         {"mod", {}},
-                         {"cu", {"cuda"}},
-                         {"ptx", {}},
-                         {"cubin", {}},
-                         {"sass", {}}}));
-  options->launcher.addTo(*command, *options);
-  command
-      ->add_option("--print-after", options->printAfter,
-                   "Instead of --stage: the IR after each run of this pass, or after every pass (all)")
-      ->type_name("PASS");
-  command
-      ->add_option(
-          "--kernel", options->kind,
-          "Which kernel: forward, backward (gradients), decode (few queries over long KV), or block-mask (evaluates\n"
-          "mask_mod by tiles)")
-      ->type_name("KERNEL")
-      ->capture_default_str()
-      ->transform(oneOf({{"forward", {"fwd"}}, {"backward", {"bwd"}}, {"decode", {}}, {"block-mask", {"blockmask"}}}));
-  command
-      ->add_option(
-          "--launch", options->launch,
-          "mod, cu, ptx, cubin, sass: only this launch of a kernel of several, counted from 1; explain lists them")
-      ->type_name("N");
-  options->target.addTo(*command);
-  command->add_flag("--block-sparse", options->blockSparse, "The kernel walks the lists of a block mask (128 x 128)");
-  options->sequences.addTo(
-      *command, "Forward, decode: the kernel takes a KV length for each sequence; ir shows what of it",
+  auto [command, options] = addCommand<EmitOptions>(
+      app, exitCode, "emit", "Print a stage of the compilation: ast, ir, grad-ir, kernel-ir, mod, cu, ptx, cubin, sass",
+      runEmit);
+  options.mod.addTo(command);
+  addChoice(command, "--stage", options.stage, "STAGE",
+            {"ast", "ir", {"grad-ir", {"grad"}}, "kernel-ir", "mod", {"cu", {"cuda"}}, "ptx", "cubin", "sass"},
+            "ast: as parsed; ir: the mod after all passes; grad-ir: with gradients of score and captures;\n"
+            "kernel-ir: with what is derived for the kernel; mod: the CUDA text that is generated from the mod;\n"
+            "cu: one CUDA file that needs nothing else, with how to compile and launch it; ptx; cubin;\n"
+            "sass: disassembled by nvdisasm or cuobjdump.\n"
+            "ptx of a kernel of several launches: one behind the other, in order");
+  options.launcher.addTo(command, options);
+  addOption(command, "--print-after", options.printAfter, "PASS",
+            "Instead of --stage: the IR after each run of this pass, or after every pass (all)");
+  addChoice(command, "--kernel", options.kind, "KERNEL",
+            {{"forward", {"fwd"}}, {"backward", {"bwd"}}, "decode", {"block-mask", {"blockmask"}}},
+            "Which kernel: forward, backward (gradients), decode (few queries over long KV), or block-mask (evaluates\n"
+            "mask_mod by tiles)");
+  addOption(command, "--launch", options.launch, "N",
+            "mod, cu, ptx, cubin, sass: only this launch of a kernel of several, counted from 1; explain lists them");
+  options.target.addTo(command);
+  command.add_flag("--block-sparse", options.blockSparse, "The kernel walks the lists of a block mask (128 x 128)");
+  options.sequences.addTo(
+      command, "Forward, decode: the kernel takes a KV length for each sequence; ir shows what of it",
       "Forward, decode: K and V lie in pages of N rows: 1, 2, 4, 8, 16, 32, 64, 128, 256; --kv-lengths follows");
-  options->sequences.addRagged(*command, "The kernel takes sequences that lie one behind the other, [total, H, D]");
-  options->gradients.addTo(*command);
-  options->kernel.addTo(*command);
-  command
-      ->add_option("-o,--output", options->output, "Where to: a file (appears whole or not at all); default stdout, -")
-      ->type_name("FILE");
-  command->add_flag("--json", options->json,
-                    "Tell what was emitted, for programs: kernel, launches, registers, bytes. The stage itself goes "
-                    "only to -o");
-  command->footer("Needs no GPU; ptx and cubin need libnvrtc.\n\nExamples:\n"
-                  "  attnc emit alibi.py --stage ptx --arch sm_90a --dtype bf16 --head-dim 128 -o alibi.ptx");
-  command->callback([options, &exitCode] { exitCode = runEmit(*options); });
+  options.sequences.addRagged(command, "The kernel takes sequences that lie one behind the other, [total, H, D]");
+  options.gradients.addTo(command);
+  options.kernel.addTo(command);
+  addFile(command, "-o,--output", options.output, "Where to: a file (appears whole or not at all); default stdout, -");
+  command.add_flag("--json", options.json,
+                   "Tell what was emitted, for programs: kernel, launches, registers, bytes. The stage itself goes "
+                   "only to -o");
+  command.footer("Needs no GPU; ptx and cubin need libnvrtc.\n\nExamples:\n"
+                 "  attnc emit alibi.py --stage ptx --arch sm_90a --dtype bf16 --head-dim 128 -o alibi.ptx");
 }
 
 } // namespace attnc::cli

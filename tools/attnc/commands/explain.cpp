@@ -1,5 +1,5 @@
 // `attnc explain`: shows which kernel a mod gets, what it costs, and how much of a problem its mask leaves.
-#include "commands.h"
+#include "commands/command.h"
 #include "output_file.h"
 #include "problem/explain_options.h"
 #include "problem/grid_text.h"
@@ -10,17 +10,15 @@
 #include "progress.h"
 #include "show/explanation.h"
 #include "show/html_report.h"
-#include "show/json_report.h"
 #include "terminal.h"
+#include "text.h"
 
 #include "support/try.h"
 #include "tools/device/device.h"
 
-#include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <memory>
 #include <optional>
 
 namespace attnc::cli {
@@ -43,15 +41,11 @@ Expected<ProblemShape> shapeFor(const Mod& mod, const ExplainOptions& options) {
 Expected<HostOperands> findProblem(const Mod& mod, const ExplainOptions& options, Shapes& shapes) {
   const bool fromFile = !options.input.empty();
   ATTNC_TRY_AS(shape, shapeFor(mod, options));
-  auto operands = fromFile ? findOperands(mod, options, Elements::OfMask) : drawCaptures(mod, options, *shape);
+  auto operands = fromFile ? findOperands(mod, options, Elements::OfMask)
+                           : findCaptures(mod, options, {.shape = *shape, .elements = Elements::OfMask});
   if (!operands) return operands;
   shapes = fromFile ? shapesOf(*operands, options) : shapesOf(operands->problem, options.target, options.sequences);
   return operands;
-}
-
-std::string problemLine(const ProblemShape& problem) {
-  return fmt::format("problem     B {}, H {}, HKV {}, Q_LEN {}, KV_LEN {}\n", problem.batch, problem.qHeads,
-                     problem.kvHeads, problem.qLen, problem.kvLen);
 }
 
 /// Returns the line of run-time scalars, because the mask's blocks depend on them, and which of them were drawn.
@@ -79,21 +73,15 @@ std::string sequencesText(const KernelOptions& kernel) {
   return text.empty() ? text : fmt::format("sequences   {}\n", text);
 }
 
-/// Treats options that do not fit each other as wrong usage, unless a file is involved.
-Error blamed(const ExplainOptions& options, Error error) {
-  if (options.input.empty()) throwUsage("explain", error);
-  return error;
-}
-
 /// Returns the output. The command line is already checked.
 std::string explainText(const Mod& mod, const Explanation& all, const ProblemOptions& options) {
   const Plan& kernel = all.kernel();
   return fmt::format("mod         {}\nfunctions   {}\n", mod.name(), functionsText(mod)) + masksText(mod) +
          capturesText(mod) + kernelText(all, prepareOptions(options).family) + tileText(kernel) +
-         kindText(all.preparation, all.sources) + problemLine(all.preparation.problem) +
-         sequencesText(kernel.options()) + valuesLine(all.scalars, options) +
-         workText(all.census, all.boxes, all.preparation, mod.hasMaskMod()) + operationsText(all.operations) +
-         scoreText(all.perScore, kernel.kvLoop()) + gradientsText(all.gradients);
+         kindText(all.preparation, all.sources) +
+         fmt::format("problem     {}\n", extentsText(all.preparation.problem)) + sequencesText(kernel.options()) +
+         valuesLine(all.scalars, options) + workText(all.census, all.boxes, all.preparation, mod.hasMaskMod()) +
+         operationsText(all.operations) + scoreText(all.perScore, kernel.kvLoop()) + gradientsText(all.gradients);
 }
 
 /// Writes the page.
@@ -127,70 +115,57 @@ Expected<Explanation> explanationOf(const Mod& mod, const ExplainOptions& option
   Compiler compiler(std::move(compilerOptions));
   PrepareOptions prepare = prepareOptions(options);
   prepare.arch = target.arch;
-  auto settled = options.isBackward()
-                     ? compiler.settleTraining(mod, shapes.operands, shapes.outputs, shapes.gradients, prepare)
-                     : compiler.settle(mod, shapes.operands, shapes.outputs, prepare);
-  if (!settled) return blamed(options, settled.error());
-  const auto compiled = [&] { // so that explain() finds it in memory
-    const Progress progress("compiling");
-    return compiler.compile(settled->last());
-  }();
-  if (!compiled) return compiled.error();
-  const Progress progress("counting blocks");
-  return attnc::explain(compiler, *settled, operands->captures);
+  auto settled = settle(compiler, mod, shapes, prepare, options.isBackward());
+  if (!settled && options.input.empty()) throwUsage("explain", settled.error()); // only the options decide this
+  if (!settled) return settled.error();
+  ATTNC_TRY_AS(compiled, withProgress("compiling", [&] { return compiler.compile(settled->last()); }));
+  // which explain() finds in memory
+  return withProgress("counting blocks", [&] { return attnc::explain(compiler, *settled, operands->captures); });
 }
 
-void addShape(CLI::App& command, ExplainOptions& options) {
-  command
-      .add_option_function<std::string>(
-          "--shape",
-          [&options](const std::string& text) {
-            options.given = parseShape("--shape", text, kUsualShape);
-            options.shape = options.given.shape;
-          },
-          "The problem, with or without a head dim; or only Q_LEN,KV_LEN, or one number for both. Default: "
-          "1,16,16,8192,8192, with the lengths of the grid that the mod declares, and what is pinned")
-      ->type_name(kShapeName);
+void addKernel(CLI::App& command, ExplainOptions& options) {
+  options.owner = &command;
+  options.kernelKind.addTo(command, /*takesBackward=*/true);
+  options.target.addTo(command);
+  addParsed(
+      command, "--shape",
+      [&options](const std::string& text) {
+        options.given = parseShape("--shape", text, kUsualShape);
+        options.shape = options.given.shape;
+      },
+      kShapeName,
+      "The problem, with or without a head dim; or only Q_LEN,KV_LEN, or one number for both. Default: "
+      "1,16,16,8192,8192, with the lengths of the grid that the mod declares, and what is pinned");
 }
 
 namespace {
 
-int runExplain(const ExplainOptions& options) {
+Status runExplain(ExplainOptions& options) {
+  options.target.headDim = headDimOf(options.given, *options.owner, options.target.headDim);
   options.gradients.check(options.isBackward());
   options.sequences.check(!options.isBackward());
   if (options.input.empty()) options.target.check();
-  if (const int rows = options.sequences.pageSize; rows && options.shape && options.shape->kvLen % rows)
-    throw wrongUsage("--page-size", fmt::format("KV_LEN {} is no multiple of {}", options.shape->kvLen, rows),
-                     fmt::format("take KV_LEN {}", (options.shape->kvLen / rows + 1) * rows));
+  if (options.shape) options.sequences.checkPages(options.shape->kvLen);
   checkStdin(options);
   refuseOntoInput("--html", options.html, {options.mod.path, options.input});
-  auto arch = options.target.archAsked();
-  if (!arch) return reportEither(arch.error(), options.json);
-  auto mod = options.mod.loadTelling();
-  if (!mod) return reportEither(mod.error(), options.json);
-  mod = pinned(*mod, options.kernel);
-  if (!mod) return reportEither(mod.error(), options.json);
-  const auto all = explanationOf(*mod, options, targetFor(*arch));
-  if (!all) return reportEither(all.error(), options.json);
-  auto status = !options.html.empty() ? writePage(options.html, *mod, *all)
-                : options.json        ? printResult(toJson(*all))
-                                      : printResult(reportText(explainText(*mod, *all, options)));
-  return status ? kDone : report(status.error());
+  ATTNC_TRY_AS(arch, options.target.archAsked());
+  ATTNC_TRY_AS(text, options.mod.loadTelling());
+  ATTNC_TRY_AS(mod, pinned(*text, options.kernel));
+  ATTNC_TRY_AS(all, explanationOf(*mod, options, targetFor(*arch)));
+  if (!options.html.empty()) return writePage(options.html, *mod, *all);
+  return printResult(options.json ? toJson(*all) : reportText(explainText(*mod, *all, options)));
 }
 
-void addOptions(CLI::App& command, ExplainOptions& options) {
+} // namespace
+
+void addExplain(CLI::App& app, int& exitCode) {
+  auto [command, options] = addCommand<ExplainOptions>(
+      app, exitCode, "explain", "Show the kernel a mod gets, what it costs, and what its mask saves", runExplain);
   options.mod.addTo(command);
-  options.kernelKind.addTo(command, /*takesBackward=*/true);
-  options.target.addTo(command);
-  addShape(command, options);
-  command.add_option("--in", options.input, "Take q, k, v and captures from a safetensors file, as run does; -: stdin")
-      ->type_name("FILE")
-      ->excludes("--shape")
-      ->excludes("--dtype")
-      ->excludes("--fp8-kv")
-      ->excludes("--row-scales")
-      ->excludes("--head-dim")
-      ->excludes("--head-dim-v");
+  addKernel(command, options);
+  excludes(addFile(command, "--in", options.input,
+                   "Take q, k, v and captures from a safetensors file, as run does; -: stdin"),
+           {"--shape", "--dtype", "--fp8-kv", "--row-scales", "--head-dim", "--head-dim-v"});
   command.add_option("--seed", options.seed, "Of captures that are drawn")->capture_default_str()->check(checkSeed);
   addSets(command, options.sets);
   options.sequences.addTo(
@@ -200,36 +175,26 @@ void addOptions(CLI::App& command, ExplainOptions& options) {
   options.gradients.addTo(command);
   options.kernel.addTo(command);
   command.add_flag("--json", options.json, "One JSON object instead, for programs");
-  command
-      .add_option("--html", options.html,
-                  "A page instead, one file without network: mask, code, costs line by line. -: stdout")
-      ->type_name("FILE")
+  addFile(command, "--html", options.html,
+          "A page instead, one file without network: mask, code, costs line by line. -: stdout")
       ->excludes("--json");
-}
+  command.footer(
+      R"(Without --arch: that of the GPU, or sm_90a where there is none. Needs libnvrtc, and no GPU. Captures that
+nothing gives are drawn, as run --random does.
 
-} // namespace
+blocks: exact, or of a sample if "about" stands in front.
 
-void addExplain(CLI::App& app, int& exitCode) {
-  auto options = std::make_shared<ExplainOptions>();
-  CLI::App* command =
-      app.add_subcommand("explain", "Show the kernel a mod gets, what it costs, and what its mask saves");
-  addOptions(*command, *options);
-  command->footer(
-      "Without --arch: that of the GPU, or sm_90a where there is none. Needs libnvrtc, and no GPU. Captures that\n"
-      "nothing gives are drawn, as run --random does.\n\n"
-      "blocks: exact, or of a sample if \"about\" stands in front.\n\n"
-      "operations: those of the IR, at the outermost level where they are known: once a launch, (batch, head), q row,\n"
-      "kv column, or for each score. per score: without what the kernel moves out of its inner loop.\n\n"
-      "FLOPs: a backward pass counts 2.5 times the forward one, five products instead of two.\n\n"
-      "gradients: what each capture's gradient adds to memory. They have launches of their own behind those of dq, dk\n"
-      "and dv.\n\n"
-      "Examples:\n"
-      "  attnc explain alibi.py --head-dim 64 --shape 2,32,8,4096,4096\n"
-      "  attnc explain alibi.py --kernel backward --arch sm_80");
-  command->callback([command, options, &exitCode] {
-    options->target.headDim = headDimOf(options->given, *command, options->target.headDim);
-    exitCode = runExplain(*options);
-  });
+operations: those of the IR, at the outermost level where they are known: once a launch, (batch, head), q row,
+kv column, or for each score. per score: without what the kernel moves out of its inner loop.
+
+FLOPs: a backward pass counts 2.5 times the forward one, five products instead of two.
+
+gradients: what each capture's gradient adds to memory. They have launches of their own behind those of dq, dk
+and dv.
+
+Examples:
+  attnc explain alibi.py --head-dim 64 --shape 2,32,8,4096,4096
+  attnc explain alibi.py --kernel backward --arch sm_80)");
 }
 
 } // namespace attnc::cli

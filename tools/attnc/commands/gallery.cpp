@@ -1,18 +1,17 @@
 // `attnc gallery`: lists the mods of the library, and prints or writes one.
-#include "commands.h"
+#include "commands/command.h"
 #include "output_file.h"
-#include "problem/options.h"
-#include "show/json_report.h"
 #include "show/library_mods.h"
 #include "terminal.h"
 #include "text.h"
 
-#include <CLI/CLI.hpp>
+#include "support/try.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <filesystem>
-#include <memory>
+#include <regex>
 #include <string>
 #include <vector>
 
@@ -28,30 +27,16 @@ struct Card {
 
 /// Returns the docstring, in one line.
 std::string docstringOf(const std::string& text) {
-  const size_t begin = text.find("\"\"\"");
+  const std::string quotes = "\"\"\"";
+  const size_t begin = text.find(quotes);
   if (begin == std::string::npos) return "";
-  std::string docstring = text.substr(begin + 3, text.find("\"\"\"", begin + 3) - begin - 3);
-  std::string line;
-  for (const char c : docstring)
-    if (c != '\n' || (!line.empty() && line.back() != '\n')) line += c;
-  for (char& c : line)
-    if (c == '\n') c = ' ';
-  return line;
+  const size_t first = text.find_first_not_of('\n', begin + quotes.size());
+  return std::regex_replace(text.substr(first, text.find(quotes, first) - first), std::regex("\n+"), " ");
 }
 
 /// Returns a text without what stands in parentheses with a year or an address.
-std::string withoutCitations(std::string text) {
-  for (size_t open = text.find(" ("); open != std::string::npos; open = text.find(" (", open + 1)) {
-    const size_t close = text.find(')', open);
-    if (close == std::string::npos) break;
-    const std::string inside = text.substr(open, close - open);
-    if (inside.find(" et al") == std::string::npos && inside.find("http") == std::string::npos &&
-        inside.find(" 20") == std::string::npos)
-      continue;
-    text.erase(open, close + 1 - open);
-    --open;
-  }
-  return text;
+std::string withoutCitations(const std::string& text) {
+  return std::regex_replace(text, std::regex(R"( \([^)]*( et al|http| 20)[^)]*\))"), "");
 }
 
 Card cardOf(const LibraryMod& mod) {
@@ -78,8 +63,7 @@ std::vector<Card> cards() {
   return all;
 }
 
-std::string listText() {
-  const std::vector<Card> all = cards();
+std::string listText(const std::vector<Card>& all) {
   size_t width = 0;
   for (const Card& card : all) width = std::max(width, card.name.size() + 2);
   std::string text;
@@ -94,59 +78,49 @@ std::string listText() {
 
 JsonReport jsonOf(const Card& card) { return {{"name", card.name}, {"title", card.title}, {"papers", card.papers}}; }
 
-std::string galleryJson(const std::string& name) {
-  JsonReport json{{"ok", true}};
-  if (name.empty()) json["mods"] = JsonReport::array();
-  for (const Card& card : cards()) {
-    if (name.empty()) json["mods"].push_back(jsonOf(card));
-    if (card.name != name) continue;
-    json.update(jsonOf(card));
-    json["text"] = card.text;
-  }
-  return jsonText(json);
-}
-
 struct GalleryOptions {
   std::string name, output;
   bool json = false;
 };
 
-int runGallery(const GalleryOptions& options) {
+Status runGallery(const GalleryOptions& options) {
   if (!options.output.empty() && options.name.empty())
     throw wrongUsage("-o", "it is for one mod", "name the mod: attnc gallery alibi -o alibi.py");
+  const std::vector<Card> all = cards();
+  const auto card = std::find_if(all.begin(), all.end(), [&](const Card& one) { return one.name == options.name; });
   if (!options.output.empty() && options.output != "-") {
     if (std::filesystem::exists(options.output))
-      return report(
-          Error::environment(inQuotes(options.output) + " is there already", "name another file, or remove it"));
-    for (const Card& card : cards())
-      if (card.name == options.name)
-        if (auto status = writeWholeFile(options.output, {card.text}); !status) return report(status.error());
-    if (!options.json) return kDone;
+      return Error::environment(inQuotes(options.output) + " is there already", "name another file, or remove it");
+    ATTNC_TRY(writeWholeFile(options.output, {card->text}));
+    if (!options.json) return {};
   }
-  std::string text = options.json ? galleryJson(options.name) : options.name.empty() ? listText() : "";
-  for (const Card& card : cards())
-    if (card.name == options.name && !options.json) text = card.text;
-  auto status = printResult(text);
-  return status ? kDone : report(status.error());
+  if (!options.json) return printResult(options.name.empty() ? listText(all) : card->text);
+  JsonReport json{{"ok", true}};
+  if (options.name.empty()) {
+    json["mods"] = JsonReport::array();
+    for (const Card& one : all) json["mods"].push_back(jsonOf(one));
+  } else {
+    json.update(jsonOf(*card));
+    json["text"] = card->text;
+  }
+  return printResult(jsonText(json));
 }
 
 } // namespace
 
 void addGallery(CLI::App& app, int& exitCode) {
-  auto options = std::make_shared<GalleryOptions>();
-  CLI::App* command = app.add_subcommand("gallery", "List the published mods of the library; print or write one");
+  auto [command, options] = addCommand<GalleryOptions>(
+      app, exitCode, "gallery", "List the published mods of the library; print or write one", runGallery);
   std::vector<Choice> names;
-  for (unsigned i = 0; i < kLibraryModCount; ++i) names.push_back({kLibraryMods[i].name, {}});
-  command->add_option("name", options->name, "The mod to print; without it all are listed")
-      ->type_name("NAME")
-      ->transform(oneOf(std::move(names)));
-  command->add_option("-o,--output", options->output, "Where to: a new file; default stdout, -")->type_name("FILE");
-  command->add_flag("--json", options->json, "For programs: names, what they are, papers; of one mod its text as well");
-  command->footer("Each is published work, and tested against CPython. `attnc mask` draws it.\n\n"
-                  "Examples:\n"
-                  "  attnc gallery\n"
-                  "  attnc gallery sliding_window -o window.py");
-  command->callback([options, &exitCode] { exitCode = runGallery(*options); });
+  for (unsigned i = 0; i < kLibraryModCount; ++i) names.emplace_back(kLibraryMods[i].name);
+  addChoice(command, "name", options.name, "NAME", std::move(names), "The mod to print; without it all are listed");
+  addFile(command, "-o,--output", options.output, "Where to: a new file; default stdout, -");
+  command.add_flag("--json", options.json, "For programs: names, what they are, papers; of one mod its text as well");
+  command.footer(R"(Each is published work, and tested against CPython. `attnc mask` draws it.
+
+Examples:
+  attnc gallery
+  attnc gallery sliding_window -o window.py)");
 }
 
 } // namespace attnc::cli

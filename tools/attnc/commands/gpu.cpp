@@ -36,9 +36,7 @@ public:
     ATTNC_TRY_AS(created, device::Stream::create());
     stream = std::move(*created);
     ATTNC_TRY(on.place());
-    ATTNC_TRY_AS(prepared, options.backward ? compiler.prepareTraining(mod, on.inputs, on.outputs, on.gradients,
-                                                                       prepareOptions(options))
-                                            : compiler.prepare(mod, on.inputs, on.outputs, prepareOptions(options)));
+    ATTNC_TRY_AS(prepared, on.prepare(compiler, mod));
     ATTNC_TRY_AS(workspace, on.memory.allocate(prepared->workspaceBytes()));
     ATTNC_TRY(initialise(*prepared, *workspace));
     ATTNC_TRY(launch(*prepared, *workspace));

@@ -1,19 +1,15 @@
 #include "commands/help.h"
 
-#include "commands.h"
+#include "commands/command.h"
 #include "commands/version.h"
-#include "problem/options.h"
 #include "terminal.h"
 #include "text.h"
-#include "usage.h"
 
-#include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <array>
 #include <cstdint>
-#include <memory>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -26,26 +22,23 @@ constexpr size_t kNameColumns = 24; // of an option's name, with the indent befo
 using Names = std::vector<const char*>;
 
 /// The headings in their order, and the options under each.
-const std::vector<std::pair<std::string, Names>>& headings() {
-  static const std::vector<std::pair<std::string, Names>> all = {
-      {"Mod", {"expr", "mod", "capture", "define", "werror", "no-warn", "language"}},
-      {"Claims", {"prove", "never", "every-row-lives", "same-as", "assume", "seconds"}},
-      {"Problem", {"shape",      "strides", "random",    "in",         "set",       "draw",       "seed",   "large",
-                   "scale",      "at",      "score",     "dtype",      "head-dim",  "head-dim-v", "v-in-k", "fp8-kv",
-                   "row-scales", "scales",  "out-dtype", "kv-lengths", "page-size", "q-offset",   "ragged", "kind"}},
-      {"Kernel",
-       {"kernel", "arch", "backward", "gradients", "deterministic", "kernel-family", "tile",
+const std::vector<std::pair<std::string, Names>> kHeadings = {
+    {"Mod", {"expr", "mod", "capture", "define", "werror", "no-warn", "language"}},
+    {"Claims", {"prove", "never", "every-row-lives", "same-as", "assume", "seconds"}},
+    {"Problem", {"shape",      "strides", "random",    "in",         "set",       "draw",       "seed",   "large",
+                 "scale",      "at",      "score",     "dtype",      "head-dim",  "head-dim-v", "v-in-k", "fp8-kv",
+                 "row-scales", "scales",  "out-dtype", "kv-lengths", "page-size", "q-offset",   "ragged", "kind"}},
+    {"Kernel",
+     {"kernel", "arch", "backward", "gradients", "deterministic", "kernel-family", "tile",
 #define ATTNC_CHOICE(type, member, c_type, name, limit, flag, text) flag,
 #include "attnc/choices.def"
-        "pin", "block-sparse", "no-block-mask", "by-block", "by-row", "rotate", "rotary", "interleaved", "row-max",
-        "max-work", "no-cache", "device"}},
-      {"Ranks", {"world", "layout", "head-groups", "stages", "flops", "bandwidth"}},
-      {"Output", {"stage",  "launch",  "launcher", "print-after", "output",   "save-operands", "lse",
-                  "verify", "json",    "html",     "scores",      "block",    "batch",         "head",
-                  "rows",   "columns", "query",    "box",         "max-size", "older-than",    "dry-run"}},
-      {"Other", {"color", "help", "help-all", "version"}}};
-  return all;
-}
+      "pin", "block-sparse", "no-block-mask", "by-block", "by-row", "rotate", "rotary", "interleaved", "row-max",
+      "max-work", "no-cache", "device"}},
+    {"Ranks", {"world", "layout", "head-groups", "stages", "flops", "bandwidth"}},
+    {"Output", {"stage",  "launch",  "launcher", "print-after", "output",   "save-operands", "lse",
+                "verify", "json",    "html",     "scores",      "block",    "batch",         "head",
+                "rows",   "columns", "query",    "box",         "max-size", "older-than",    "dry-run"}},
+    {"Other", {"color", "help", "help-all", "version"}}};
 
 /// Options that few need. The help of a command with more than a few of them only names them.
 const Names kSeldom = {"werror",        "no-warn",  "strides",      "seed",          "large",     "head-dim-v",
@@ -63,10 +56,10 @@ bool contains(const Names& names, const std::string& name) {
 
 /// Returns the heading of an option. The last one has the options that no list names.
 std::string headingOf(const CLI::Option& option) {
-  for (const auto& [heading, names] : headings())
+  for (const auto& [heading, names] : kHeadings)
     for (const std::string& name : option.get_lnames())
       if (contains(names, name)) return heading;
-  return headings().back().first;
+  return kHeadings.back().first;
 }
 
 bool isSeldom(const CLI::Option* option) {
@@ -187,7 +180,7 @@ std::string optionsText(const CLI::App& command, bool isShort) {
     if (option->get_positional()) arguments += entry(namesOf(*option), descriptionOf(*option));
   if (!arguments.empty()) arguments = "\n" + heading("Argument:") + arguments;
   std::string text;
-  for (const auto& [title, names] : headings()) {
+  for (const auto& [title, names] : kHeadings) {
     std::string options;
     for (const CLI::Option* option : command.get_options())
       if (!option->get_positional() && option->get_group() == title) {
@@ -202,18 +195,16 @@ std::string optionsText(const CLI::App& command, bool isShort) {
   return arguments + text;
 }
 
-/// Returns the lists of commands, by their groups.
+/// Returns the lists of commands, by their groups. Commands of a group follow each other.
 std::string commandsText(const CLI::App& command) {
-  std::vector<std::pair<std::string, std::string>> groups;
+  std::string text, group;
   for (const CLI::App* one : command.get_subcommands([](const CLI::App*) { return true; })) {
-    const auto isOwn = [&](const auto& group) { return group.first == one->get_group(); };
-    auto group = std::find_if(groups.begin(), groups.end(), isOwn);
-    if (group == groups.end()) group = groups.insert(group, {one->get_group(), ""});
-    group->second += entry(one->get_name(), one->get_description());
+    if (one->get_group() != group) {
+      group = one->get_group();
+      text += "\n" + heading((group == "Subcommands" ? "Commands" : group) + ":");
+    }
+    text += entry(one->get_name(), one->get_description());
   }
-  std::string text;
-  for (const auto& [title, lines] : groups)
-    text += "\n" + heading((title == "Subcommands" ? "Commands" : title) + ":") + lines;
   return text;
 }
 
@@ -231,51 +222,57 @@ std::string helpText(const CLI::App* command, const std::string& name, CLI::AppF
 }
 
 void finishCommands(CLI::App& app) {
-  app.add_option_function<std::string>(
-         "--color", [](const std::string&) {}, // main() has read it
-         "When text has colours: auto (on a terminal, unless NO_COLOR is set), always, never")
-      ->type_name("WHEN")
-      ->transform(oneOf({{"auto", {}}, {"always", {}}, {"never", {}}}));
+  addParsed(
+      app, "--color", [](const std::string&) {}, "WHEN", // main() has read it
+      "When text has colours: auto (on a terminal, unless NO_COLOR is set), always, never")
+      ->transform(oneOf({"auto", "always", "never"}));
   if (isShortened(app)) app.set_help_all_flag("--help-all", "Print this message with all options explained, and exit");
   for (CLI::Option* option : app.get_options())
     if (!option->get_positional() && !option->get_group().empty()) option->group(headingOf(*option));
   for (CLI::App* command : app.get_subcommands([](CLI::App*) { return true; })) finishCommands(*command);
 }
 
+namespace {
+
+/// The words behind `attnc help`: a command, and one of its own commands.
+using HelpWords = std::array<std::string, 2>;
+
+Status runHelp(const CLI::App& app, const HelpWords& words) {
+  const CLI::App* found = &app;
+  std::string name = app.get_name();
+  for (const std::string& word : words) {
+    if (word.empty()) break;
+    const auto inner = found->get_subcommands([&](const CLI::App* one) { return one->get_name() == word; });
+    if (inner.empty()) throw wrongUsage("help", inQuotes(name + " " + word) + " is no command", "attnc help");
+    found = inner.front();
+    name += " " + word;
+  }
+  return printResult(helpText(found, name, CLI::AppFormatMode::Normal));
+}
+
+std::vector<Choice> namesIn(const CLI::App& app) {
+  std::vector<Choice> names;
+  for (const CLI::App* one : app.get_subcommands([](const CLI::App*) { return true; }))
+    names.emplace_back(one->get_name());
+  return names;
+}
+
+} // namespace
+
 void addHelp(CLI::App& app, int& exitCode) {
-  const auto words = std::make_shared<std::array<std::string, 2>>();
-  CLI::App* command = app.add_subcommand("help", "Print the help of a command, as `attnc COMMAND --help` does");
-  const auto add = [&](const char* name, size_t place, const CLI::App& of, const char* description) {
-    std::vector<Choice> choices;
-    for (const CLI::App* one : of.get_subcommands([](const CLI::App*) { return true; }))
-      choices.push_back({one->get_name(), {}});
-    return command->add_option(name, (*words)[place], description)->transform(oneOf(std::move(choices)));
-  };
-  add("command", 0, app, "Which command, such as mask")->type_name("COMMAND");
-  add("inner", 1, *app.get_subcommand("cache"), "A command of cache, such as ls")->type_name("INNER");
-  command->footer("Examples:\n  attnc help mask\n  attnc help cache prune");
-  command->callback([&app, words, &exitCode] {
-    const CLI::App* found = &app;
-    std::string name = app.get_name();
-    for (const std::string& word : *words) {
-      if (word.empty()) break;
-      const auto inner = found->get_subcommands([&](const CLI::App* one) { return one->get_name() == word; });
-      if (inner.empty()) throw wrongUsage("help", inQuotes(name + " " + word) + " is no command", "attnc help");
-      found = inner.front();
-      name += " " + word;
-    }
-    auto status = printResult(helpText(found, name, CLI::AppFormatMode::Normal));
-    exitCode = status ? kDone : report(status.error());
-  });
+  auto [command, words] =
+      addCommand<HelpWords>(app, exitCode, "help", "Print the help of a command, as `attnc COMMAND --help` does",
+                            [&app](const HelpWords& given) { return runHelp(app, given); });
+  addChoice(command, "command", words[0], "COMMAND", namesIn(app), "Which command, such as mask");
+  addChoice(command, "inner", words[1], "INNER", namesIn(*app.get_subcommand("cache")),
+            "A command of cache, such as ls");
+  command.footer("Examples:\n  attnc help mask\n  attnc help cache prune");
 }
 
 void addVersion(CLI::App& app, int& exitCode) {
   CLI::App* command = app.add_subcommand("version", "Print the versions of attnc, NVRTC and LLVM");
   command->footer("`attnc doctor` says more.\n\nExamples:\n  attnc version");
-  command->callback([&exitCode] {
-    auto status = printResult(versionText());
-    exitCode = status ? kDone : report(status.error());
-  });
+  command->callback([&exitCode] { exitCode = exitCodeOf(printResult(versionText()), /*asJson=*/false); });
 }
 
 } // namespace attnc::cli

@@ -1,10 +1,9 @@
 // `attnc mask`: shows the block map of a mask, in the terminal or as a picture.
-#include "commands.h"
+#include "commands/command.h"
 #include "output_file.h"
 #include "problem/collect_captures.h"
 #include "problem/mask_problem.h"
 #include "progress.h"
-#include "show/json_report.h"
 #include "show/mask_map.h"
 #include "show/mask_picture.h"
 #include "show/mask_text.h"
@@ -18,12 +17,11 @@
 
 #include "support/try.h"
 
-#include <CLI/CLI.hpp>
 #include <fmt/format.h>
+#include <llvm/ADT/SmallVector.h>
+#include <llvm/ADT/StringRef.h>
 
 #include <cmath>
-#include <filesystem>
-#include <memory>
 #include <optional>
 
 namespace attnc::cli {
@@ -37,8 +35,7 @@ constexpr int64_t kMostInBox = 256;     // tokens
 constexpr double kCurveRange = 100;
 constexpr int kCurvePoints = 201;
 
-struct MaskOptions {
-  ProblemOptions problem;
+struct MaskOptions : ProblemOptions {
   int qBlock = 128, kvBlock = 128;
   std::optional<int64_t> batch, head;
   std::optional<std::pair<int64_t, int64_t>> rows, columns; // half open
@@ -46,8 +43,6 @@ struct MaskOptions {
   std::vector<int64_t> box;                                 // extents of boxes of queries
   bool showsScores = false;
   std::optional<double> score; ///< what score_mod is given
-  std::string output;          ///< empty: a map as text; -: stdout
-  bool json = false;
 };
 
 /// Parses "A:B", half open; either may be missing.
@@ -100,16 +95,13 @@ Heads headsShown(const MaskOptions& options, int64_t batch, int64_t heads, const
   return shown;
 }
 
-/// "sliding_window.py: window = 9"
-std::string titleOf(const Mod& mod, const Captures& captures, bool ofScores = false) {
+/// Returns the title of a mask, which names only values that the mask reads.
+std::string maskTitle(const Mod& mod, const Captures& captures) {
   const std::set<std::string> needed = capturesOfMask(mod);
   Captures shown;
   for (const auto& [name, value] : captures.all())
-    if (ofScores || needed.count(name)) std::visit([&](auto known) { shown.set(name, known); }, value);
-  const std::string values = valuesText(shown);
-  const std::string name = std::filesystem::path(mod.name()).filename().string();
-  return name + (values.empty() ? "" : ": " + values) +
-         (mod.hasMaskMod() || ofScores ? "" : " (the mod masks nothing)");
+    if (needed.count(name)) std::visit([&, &name = name](auto known) { shown.set(name, known); }, value);
+  return titleOf(mod, shown) + (mod.hasMaskMod() ? "" : " (the mod masks nothing)");
 }
 
 std::string lengthsText(const ProblemShape& problem) {
@@ -139,14 +131,14 @@ Status checkSize(const BlockMaskShape& shape) {
 
 /// Draws the keys that single queries see, in space.
 Status drawQueries(const Mod& mod, const MaskOptions& options) {
-  ATTNC_TRY_AS(operands, findMaskProblem(mod, options.problem, Elements::OfMask, /*withScores=*/false));
+  ATTNC_TRY_AS(operands, findMaskProblem(mod, options, Elements::OfMask, /*withScores=*/false));
   const ProblemShape& problem = operands->problem;
   if (problem.batch == 0 || problem.qHeads == 0 || problem.qLen == 0)
     return Error::environment("the problem has no queries", "give it some: --shape");
   const BlockMaskShape shape = smallestMask(mod, problem, options.qBlock, options.kvBlock);
   const auto [b, h] = headsShown(options, shape.batch, shape.heads, problem).front();
   ATTNC_TRY_AS(maps, queryMaps(mod, operands->captures, problem, options.queries, b, h, options.box));
-  std::string title = titleOf(mod, operands->captures);
+  std::string title = maskTitle(mod, operands->captures);
   if (shape.heads > 1) title += fmt::format("; head {}", h);
   if (shape.batch > 1) title += fmt::format("; batch entry {}", b);
   if (options.output.empty()) {
@@ -187,7 +179,7 @@ std::string maskJson(const Mod& mod, const HostOperands& operands, const BlockRu
 }
 
 Status draw(const Mod& mod, const MaskOptions& options) {
-  ATTNC_TRY_AS(operands, findMaskProblem(mod, options.problem, Elements::OfMask, /*withScores=*/false));
+  ATTNC_TRY_AS(operands, findMaskProblem(mod, options, Elements::OfMask, /*withScores=*/false));
   const ProblemShape& problem = operands->problem;
   const BlockMaskShape shape = smallestMask(mod, problem, options.qBlock, options.kvBlock);
   const Heads heads = headsShown(options, shape.batch, shape.heads, problem);
@@ -198,11 +190,12 @@ Status draw(const Mod& mod, const MaskOptions& options) {
   ATTNC_TRY_AS(reader, MaskReader::create(mod, operands->captures, problem));
   const bool asText = options.output.empty() && !options.json;
   const CellLimits limits = asText ? terminalCells() : pictureCells();
-  const std::vector<LikeHeads> groups =
-      likeHeads(*mask, *reader, heads, region, limits, asText ? kMostTextMaps : kMostPanels);
+  const std::vector<LikeHeads> groups = alike(heads, asText ? kMostTextMaps : kMostPanels, [&](int64_t b, int64_t h) {
+    return mapOf(*mask, *reader, b, h, region, limits);
+  });
   const BlockCounts counts = countBlocks(*mask, heads, region);
   progress.reset();
-  const std::string title = titleOf(mod, operands->captures);
+  const std::string title = maskTitle(mod, operands->captures);
   std::string size = maskSizeText(shape, problem);
   if (std::string part = partText(region, problem); !part.empty()) size += part + ", and only these are counted";
   if (asText)
@@ -226,9 +219,9 @@ Status drawScores(const Mod& mod, const MaskOptions& options) {
   if (!mod.hasScoreMod())
     return Error::environment("the mod has no score_mod: scores stay as they are",
                               "without --scores its mask is drawn");
-  ATTNC_TRY_AS(operands, findMaskProblem(mod, options.problem, Elements::All, /*withScores=*/false));
+  ATTNC_TRY_AS(operands, findMaskProblem(mod, options, Elements::All, /*withScores=*/false));
   const ProblemShape& problem = operands->problem;
-  const std::string title = titleOf(mod, operands->captures, /*ofScores=*/true);
+  const std::string title = titleOf(mod, operands->captures);
   ATTNC_TRY_AS(reader, MaskReader::create(mod, operands->captures, problem));
   const ScoreFacts facts = scoreFactsOf(mod);
   if (facts.readsScore && !facts.readsPlace) return drawCurve(*reader, options, title);
@@ -243,9 +236,10 @@ Status drawScores(const Mod& mod, const MaskOptions& options) {
   const auto score = float(options.score.value_or(0));
   const bool asText = options.output.empty();
   std::optional<Progress> progress(std::in_place, "looking at the scores");
-  const std::vector<LikeScores> groups =
-      likeScores(*reader, heads, region, asText ? terminalCells() : scorePictureCells(), score,
-                 asText ? kMostTextMaps : kMostPanels);
+  const CellLimits limits = asText ? terminalCells() : scorePictureCells();
+  const std::vector<LikeScores> groups = alike(heads, asText ? kMostTextMaps : kMostPanels, [&](int64_t b, int64_t h) {
+    return scoreMapOf(*reader, b, h, region, limits, score);
+  });
   progress.reset();
   const ScoreScale scale(groups, score);
   const BlockMaskShape shape{.batch = problem.batch, .heads = problem.qHeads};
@@ -257,51 +251,44 @@ Status drawScores(const Mod& mod, const MaskOptions& options) {
                         {svgOf(scorePicture(groups, scale, shape, {title, size}), title + "; " + size)});
 }
 
-int runMask(MaskOptions& options) {
+Status runMask(MaskOptions& options) {
   refuseUnlessSvg(options.output);
   if (options.json && options.output == "-")
     throw wrongUsage("--json", "stdout would carry a picture and its facts", "give the picture a file: -o mask.svg");
-  refuseOntoInput("-o", options.output, {options.problem.mod.path, options.problem.input});
-  auto mod = loadMod(options.problem);
-  if (!mod) return reportEither(mod.error(), options.json);
+  refuseOntoInput("-o", options.output, {options.mod.path, options.input});
+  ATTNC_TRY_AS(mod, loadMod(options));
   if (!options.box.empty() && options.queries.empty())
     throw wrongUsage("--box", "it is for --query", "add the query that the box holds: --query 2,3");
   if (options.score && !options.showsScores) throw wrongUsage("--score", "it is for --scores", "add --scores");
-  auto status = options.showsScores       ? drawScores(*mod, options)
-                : options.queries.empty() ? draw(*mod, options)
-                                          : drawQueries(*mod, options);
-  return status ? kDone : reportEither(status.error(), options.json);
+  if (options.showsScores) return drawScores(*mod, options);
+  return options.queries.empty() ? draw(*mod, options) : drawQueries(*mod, options);
+}
+
+/// Parses whole numbers with `between` between them, three at the most. Empty if the text is anything else.
+std::vector<int64_t> parseNumbers(const std::string& text, char between) {
+  llvm::SmallVector<llvm::StringRef, 3> parts;
+  llvm::StringRef(text).split(parts, between);
+  std::vector<int64_t> numbers;
+  for (llvm::StringRef part : parts)
+    if (!parseInteger(part, numbers.emplace_back()) || numbers.size() > 3) return {};
+  return numbers;
 }
 
 /// Parses "3,4": coordinates, or one position.
 std::vector<int64_t> parseQuery(const std::string& text) {
-  std::vector<int64_t> numbers;
-  for (size_t at = 0; at <= text.size();) {
-    const size_t comma = std::min(text.find(',', at), text.size());
-    int64_t number = 0;
-    if (!parseInteger(text.substr(at, comma - at), number) || numbers.size() == 3)
-      throw wrongUsage("--query", inQuotes(text) + " is neither a position nor coordinates",
-                       "a position, --query 12, or coordinates on the grid, --query 3,4");
-    numbers.push_back(number);
-    at = comma + 1;
-  }
-  return numbers;
+  const std::vector<int64_t> numbers = parseNumbers(text, ',');
+  if (!numbers.empty()) return numbers;
+  throw wrongUsage("--query", inQuotes(text) + " is neither a position nor coordinates",
+                   "a position, --query 12, or coordinates on the grid, --query 3,4");
 }
 
 /// Parses "8x8", or "2x8x8".
 std::vector<int64_t> parseBox(const std::string& text) {
-  std::vector<int64_t> extents;
-  int64_t tokens = 1;
-  for (size_t at = 0; at <= text.size();) {
-    const size_t end = std::min(text.find('x', at), text.size());
-    int64_t extent = 0;
-    const bool isExtent = parseInteger(text.substr(at, end - at), extent) && extent > 0 && extent <= kMostInBox;
-    if (!isExtent || extents.size() == 3 || (tokens *= extent) > kMostInBox)
-      throw wrongUsage("--box", inQuotes(text) + " is no box of up to 256 tokens", "give its extents: 8x8 or 2x8x8");
-    extents.push_back(extent);
-    at = end + 1;
-  }
-  return extents;
+  const std::vector<int64_t> extents = parseNumbers(text, 'x');
+  int64_t tokens = extents.empty() ? 0 : 1;
+  for (int64_t extent : extents) tokens = extent > 0 && extent <= kMostInBox ? tokens * extent : 0;
+  if (tokens > 0 && tokens <= kMostInBox) return extents;
+  throw wrongUsage("--box", inQuotes(text) + " is no box of up to 256 tokens", "give its extents: 8x8 or 2x8x8");
 }
 
 /// Parses "128", or "64,256": rows and columns.
@@ -315,47 +302,40 @@ void parseBlock(MaskOptions& options, const std::string& text) {
   options.kvBlock = int(sides.back());
 }
 
-void addOptions(CLI::App& command, MaskOptions& options) {
-  addMaskProblem(command, options.problem);
-  command
-      .add_option("-o,--output", options.output, "A picture instead, an SVG; appears whole or not at all. -: stdout")
-      ->type_name("FILE");
-  command
-      .add_option_function<std::string>(
-          "--block", [&options](const std::string& text) { parseBlock(options, text); },
-          "Rows and columns of a block: 64, 128 or 256, default 128; or two of them")
-      ->type_name("N|Q,KV");
-  const auto addIndex = [&](const char* name, std::optional<int64_t>& index, const char* help) {
-    command.add_option(name, index, help)->type_name("N")->check(CLI::NonNegativeNumber);
-  };
-  addIndex("-b,--batch", options.batch, "Only this batch entry");
-  addIndex("--head", options.head, "Only this head");
-  const auto addRange = [&](const char* name, std::optional<std::pair<int64_t, int64_t>>& range, const char* help) {
-    command
-        .add_option_function<std::string>(
-            name, [name, &range](const std::string& text) { range = parseRange(name, text); }, help)
-        ->type_name("FIRST:END");
-  };
-  addRange("--rows", options.rows, "Only a part of the scores: these rows (q_idx)");
-  addRange("--columns", options.columns, "And these columns (kv_idx)");
+} // namespace
+
+void addMask(CLI::App& app, int& exitCode) {
+  auto [command, options] =
+      addCommand<MaskOptions>(app, exitCode, "mask", "Draw the mask of a mod: which blocks are computed", runMask);
+  addMaskProblem(command, options);
+  addFile(command, "-o,--output", options.output, "A picture instead, an SVG; appears whole or not at all. -: stdout");
+  addParsed(
+      command, "--block", [&into = options](const std::string& text) { parseBlock(into, text); }, "N|Q,KV",
+      "Rows and columns of a block: 64, 128 or 256, default 128; or two of them");
+  addOption(command, "-b,--batch", options.batch, "N", "Only this batch entry")->check(CLI::NonNegativeNumber);
+  addOption(command, "--head", options.head, "N", "Only this head")->check(CLI::NonNegativeNumber);
+  addParsed(
+      command, "--rows", [&rows = options.rows](const std::string& text) { rows = parseRange("--rows", text); },
+      "FIRST:END", "Only a part of the scores: these rows (q_idx)");
+  addParsed(
+      command, "--columns",
+      [&columns = options.columns](const std::string& text) { columns = parseRange("--columns", text); }, "FIRST:END",
+      "And these columns (kv_idx)");
   command
       .add_option_function<std::vector<std::string>>(
           "--query",
-          [&options](const std::vector<std::string>& texts) {
-            for (const std::string& text : texts) options.queries.push_back(parseQuery(text));
+          [&queries = options.queries](const std::vector<std::string>& texts) {
+            for (const std::string& text : texts) queries.push_back(parseQuery(text));
           },
           "Of a mod with a grid: the keys that this query sees, laid out in space. Its coordinates, or its position")
       ->type_name("Y,X|N")
       ->excludes("--rows")
       ->excludes("--columns")
       ->excludes("--block");
-  command
-      .add_option_function<std::string>(
-          "--box", [&options](const std::string& text) { options.box = parseBox(text); },
-          "With --query: the box of queries around it that a kernel computes at a time, and all keys that these "
-          "see.\nIts "
-          "extents, as in the tile that `attnc explain` tells: 8x8")
-      ->type_name("YxX");
+  addParsed(
+      command, "--box", [&box = options.box](const std::string& text) { box = parseBox(text); }, "YxX",
+      "With --query: the box of queries around it that a kernel computes at a time, and all keys that these see.\nIts "
+      "extents, as in the tile that `attnc explain` tells: 8x8");
   command
       .add_flag(
           "--scores", options.showsScores,
@@ -363,35 +343,24 @@ void addOptions(CLI::App& command, MaskOptions& options) {
           "score_mod reads only the score")
       ->excludes("--query")
       ->excludes("--block");
-  command
-      .add_option("--score", options.score,
-                  "With --scores: what each score was, default 0; for a curve its range, default 100")
-      ->type_name("X");
+  addOption(command, "--score", options.score, "X",
+            "With --scores: what each score was, default 0; for a curve its range, default 100");
   command.add_flag("--json", options.json, "For programs: the blocks, and which heads look the same; no map")
       ->excludes("--query")
       ->excludes("--scores");
-}
+  command.footer(
+      R"(Each block of the score matrix is full (every score lives), partial (mask_mod decides score by score) or empty
+(skipped): this is what kernels are told. Where few scores are shown, partial blocks are drawn score by score:
+some 560 rows and columns in a terminal of 80 columns, 512 in a picture. Heads and batch entries that look the same
+are drawn once.
 
-} // namespace
-
-void addMask(CLI::App& app, int& exitCode) {
-  auto options = std::make_shared<MaskOptions>();
-  CLI::App* command = app.add_subcommand("mask", "Draw the mask of a mod: which blocks are computed");
-  addOptions(*command, *options);
-  command->footer(
-      "Each block of the score matrix is full (every score lives), partial (mask_mod decides score by score) or empty\n"
-      "(skipped): this is what kernels are told. Where few scores are shown, partial blocks are drawn score by score:\n"
-      "some 560 rows and columns in a terminal of 80 columns, 512 in a picture. Heads and batch entries that look the "
-      "same\n"
-      "are drawn once.\n\n"
-      "Examples:\n"
-      "  attnc mask sliding_window.py --set window=1000\n"
-      "  attnc mask sliding_window.py --set window=5 --shape 24\n"
-      "  attnc mask document.py --in batch.safetensors -o documents.svg\n"
-      "  attnc mask sliding_window.py --set window=1000 --rows 896:1152 --columns 0:256 -o corner.svg\n"
-      "  attnc mask alibi.py --shape 1,8,8,512,512 --scores -o alibi.svg\n"
-      "  attnc mask neighborhood2d.py -D HEIGHT=24 -D WIDTH=32 --shape 768 --query 12,15 --query 0,31 -o corner.svg");
-  command->callback([options, &exitCode] { exitCode = runMask(*options); });
+Examples:
+  attnc mask sliding_window.py --set window=1000
+  attnc mask sliding_window.py --set window=5 --shape 24
+  attnc mask document.py --in batch.safetensors -o documents.svg
+  attnc mask sliding_window.py --set window=1000 --rows 896:1152 --columns 0:256 -o corner.svg
+  attnc mask alibi.py --shape 1,8,8,512,512 --scores -o alibi.svg
+  attnc mask neighborhood2d.py -D HEIGHT=24 -D WIDTH=32 --shape 768 --query 12,15 --query 0,31 -o corner.svg)");
 }
 
 } // namespace attnc::cli

@@ -30,9 +30,7 @@ Expected<Measured> measure(const Compiler& compiler, device::Timer& timer, const
   DeviceOperands on(operands, options);
   ATTNC_TRY(on.place());
   if (!options.backward && !options.lse) on.outputs.lse.reset();
-  ATTNC_TRY_AS(prepared, options.backward ? compiler.prepareTraining(mod, on.inputs, on.outputs, on.gradients,
-                                                                     prepareOptions(options))
-                                          : compiler.prepare(mod, on.inputs, on.outputs, prepareOptions(options)));
+  ATTNC_TRY_AS(prepared, on.prepare(compiler, mod));
   ATTNC_TRY_AS(workspace, on.memory.allocate(prepared->workspaceBytes()));
   const auto initialise = [&] { return prepared->initialise(on.inputs, *workspace, stream.get()); };
   const auto forward = [&] { return prepared->launch(on.inputs, on.outputs, *workspace, stream.get()); };

@@ -1,24 +1,20 @@
 // `attnc new`: writes a mod to start from, and a file with the tensors that it needs.
-#include "commands.h"
+#include "commands/command.h"
 #include "output_file.h"
-#include "problem/options.h"
 #include "problem/random.h"
 #include "problem/safetensors.h"
-#include "show/json_report.h"
 #include "terminal.h"
 #include "text.h"
 
+#include "support/element.h"
 #include "support/try.h"
 
-#include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <filesystem>
-#include <functional>
-#include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -29,29 +25,20 @@ constexpr ProblemShape kProblem{2, 4, 2, 256, 256};
 constexpr int64_t kColumns = 64; // of q, k and v
 constexpr int64_t kMaxDistance = 64;
 
-template <class Number> HostTensor filled(DType dtype, std::vector<int64_t> shape, std::function<Number(int64_t)> at) {
-  HostTensor tensor = HostTensor::make(dtype, std::move(shape));
-  for (int64_t i = 0, count = tensor.elements(); i < count; ++i) {
-    const Number number = at(i);
-    std::memcpy(tensor.bytes.data() + size_t(i) * sizeof(Number), &number, sizeof(Number));
-  }
-  return tensor;
-}
-
-HostTensor integers(std::vector<int64_t> shape, std::function<int32_t(int64_t)> at) {
-  return filled<int32_t>(DType::I32, std::move(shape), std::move(at));
-}
-
-HostTensor floats(std::vector<int64_t> shape, std::function<float(int64_t)> at) {
-  return filled<float>(DType::F32, std::move(shape), std::move(at));
-}
+/// What a mod captures, as in the file: a number is a tensor without extents.
+struct StartCapture {
+  const char* name;
+  DType dtype;
+  std::vector<int64_t> shape;
+  double (*at)(int64_t index);
+};
 
 /// A mod to start from.
 struct Start {
   const char* kind;
   const char* text;
-  bool masks;                             ///< whether a picture of its mask tells something
-  std::function<NamedTensors()> captures; ///< as in the file
+  bool masks; ///< whether a picture of its mask tells something
+  std::optional<StartCapture> capture = {};
 };
 
 const std::vector<Start>& starts() {
@@ -64,7 +51,7 @@ const std::vector<Start>& starts() {
 def mask_mod(b, h, q_idx, kv_idx):
     return q_idx >= kv_idx
 )",
-       true, [] { return NamedTensors(); }},
+       true},
       {"window", R"("""Causal attention to the last `window + 1` keys."""
 
 # A captured number: the launch gives it. `attnc run --set window=9` does, or the file of --in.
@@ -78,10 +65,7 @@ def mask_mod(b, h, q_idx, kv_idx):
     near = q_idx - kv_idx <= window
     return (q_idx >= kv_idx) & (near | (kv_idx < SINK))
 )",
-       true,
-       [] {
-         return NamedTensors{{"window", integers({}, [](int64_t) { return 32; })}};
-       }},
+       true, StartCapture{"window", DType::I32, {}, [](int64_t) { return 32.0; }}},
       {"bias", R"("""A learned bias by head and distance, clipped to MAX_DISTANCE on both sides."""
 
 import torch
@@ -97,12 +81,11 @@ def score_mod(score, b, h, q_idx, kv_idx):
     return score + bias[h, distance + MAX_DISTANCE]
 )",
        false,
-       [] {
-         return NamedTensors{{"bias", floats({kProblem.qHeads, 2 * kMaxDistance + 1}, [](int64_t i) {
-                                const double distance = double(i % (2 * kMaxDistance + 1) - kMaxDistance);
-                                return float(-0.1 * std::log1p(std::fabs(distance)));
-                              })}};
-       }},
+       StartCapture{
+           "bias",
+           DType::F32,
+           {kProblem.qHeads, 2 * kMaxDistance + 1},
+           [](int64_t i) { return -0.1 * std::log1p(std::fabs(double(i % (2 * kMaxDistance + 1) - kMaxDistance))); }}},
       {"alibi", R"("""ALiBi: a penalty linear in the distance, with one slope a head; causal."""
 
 # A captured tensor: its dtype, and its extents. H is the number of heads.
@@ -119,11 +102,10 @@ def mask_mod(b, h, q_idx, kv_idx):
     return q_idx >= kv_idx
 )",
        true,
-       [] {
-         return NamedTensors{{"slopes", floats({kProblem.qHeads}, [](int64_t h) {
-                                return float(std::exp2(-8.0 * double(h + 1) / double(kProblem.qHeads)));
-                              })}};
-       }},
+       StartCapture{"slopes",
+                    DType::F32,
+                    {kProblem.qHeads},
+                    [](int64_t h) { return std::exp2(-8.0 * double(h + 1) / double(kProblem.qHeads)); }}},
       {"document", R"("""Packed documents: a query sees its own document, causally."""
 
 # A captured tensor along the keys: the document of each token.
@@ -136,11 +118,13 @@ def mask_mod(b, h, q_idx, kv_idx):
     return same & (q_idx >= kv_idx)
 )",
        true,
-       [] {
-         return NamedTensors{{"document_id", integers({kProblem.kvLen}, [](int64_t i) {
-                                return int32_t(i < 48 ? 0 : i < 128 ? 1 : i < 144 ? 2 : 3);
-                              })}};
-       }},
+       StartCapture{"document_id",
+                    DType::I32,
+                    {kProblem.kvLen},
+                    [](int64_t i) { return i < 48    ? 0.0
+                                           : i < 128 ? 1.0
+                                           : i < 144 ? 2.0
+                                                     : 3.0; }}},
       {"prefix", R"("""Prefix LM: all see the prefix of their sequence, the rest is causal."""
 
 # A captured tensor with a number for each batch entry.
@@ -151,10 +135,7 @@ prefix: i32[B]
 def mask_mod(b, h, q_idx, kv_idx):
     return (kv_idx < prefix[b]) | (q_idx >= kv_idx)
 )",
-       true,
-       [] {
-         return NamedTensors{{"prefix", integers({kProblem.batch}, [](int64_t b) { return int32_t(b ? 100 : 40); })}};
-       }},
+       true, StartCapture{"prefix", DType::I32, {kProblem.batch}, [](int64_t b) { return b ? 100.0 : 40.0; }}},
       {"softcap", R"("""Soft-capped scores: cap * tanh(score / cap)."""
 
 import torch
@@ -167,10 +148,7 @@ cap: float
 def score_mod(score, b, h, q_idx, kv_idx):
     return cap * torch.tanh(score / cap)
 )",
-       false,
-       [] {
-         return NamedTensors{{"cap", floats({}, [](int64_t) { return 30.0f; })}};
-       }},
+       false, StartCapture{"cap", DType::F32, {}, [](int64_t) { return 30.0; }}},
   };
   return all;
 }
@@ -183,7 +161,12 @@ struct NewOptions {
 /// Returns q, k and v, the gradient of out, and what the mod captures.
 NamedTensors tensorsFor(const Start& start) {
   Generator generator(0, kProblem, int64_t(1) << 20);
-  NamedTensors tensors = start.captures();
+  NamedTensors tensors;
+  if (const auto& capture = start.capture) {
+    HostTensor& tensor = tensors[capture->name] = HostTensor::make(capture->dtype, capture->shape);
+    for (int64_t i = 0, count = tensor.elements(); i < count; ++i)
+      writeElement(tensor.bytes.data(), tensor.dtype, i, capture->at(i));
+  }
   const auto draw = [&](const char* name, int64_t heads, int64_t rows) {
     tensors[name] = generator.normal(DType::BF16, {kProblem.batch, heads, rows, kColumns});
   };
@@ -192,13 +175,6 @@ NamedTensors tensorsFor(const Start& start) {
   draw("v", kProblem.kvHeads, kProblem.kvLen);
   draw("dout", kProblem.qHeads, kProblem.qLen);
   return tensors;
-}
-
-std::string inShell(const std::string& path) {
-  if (path.find_first_of(" '\"$&|;<>()*?\\`#~!") == std::string::npos) return path;
-  std::string quoted = "'";
-  for (const char c : path) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
-  return quoted + "'";
 }
 
 Status create(const NewOptions& options) {
@@ -219,10 +195,8 @@ Status create(const NewOptions& options) {
   if (options.json)
     return printResult(
         jsonText({{"ok", true}, {"kind", options.kind}, {"mod", mod}, {"tensors", file}, {"next", next}}));
-  const ProblemShape& p = kProblem;
-  std::string text =
-      fmt::format("wrote       {}\nwrote       {}: q, k, v, dout and what the mod captures, of {},{},{},{},{},{}\n",
-                  mod, file, p.batch, p.qHeads, p.kvHeads, p.qLen, p.kvLen, kColumns);
+  std::string text = fmt::format("wrote       {}\nwrote       {}: q, k, v, dout and what the mod captures, of {},{}\n",
+                                 mod, file, shapeText(kProblem), kColumns);
   for (const std::string& command : next)
     text += fmt::format("{:12}{}\n", &command == &next.front() ? "next" : "", command);
   return printResult(reportText(text));
@@ -231,30 +205,23 @@ Status create(const NewOptions& options) {
 } // namespace
 
 void addNew(CLI::App& app, int& exitCode) {
-  auto options = std::make_shared<NewOptions>();
-  CLI::App* command = app.add_subcommand("new", "Write a mod to start from, and a file with tensors for it");
-  command->add_option("name", options->name, "Writes NAME.py and NAME.safetensors, which must not be there")
-      ->type_name("NAME")
+  auto [command, options] =
+      addCommand<NewOptions>(app, exitCode, "new", "Write a mod to start from, and a file with tensors for it", create);
+  addOption(command, "name", options.name, "NAME", "Writes NAME.py and NAME.safetensors, which must not be there")
       ->required();
   std::vector<Choice> kinds;
   std::string names;
   for (const Start& start : starts()) {
-    kinds.push_back({start.kind, {}});
+    kinds.emplace_back(start.kind);
     names += (names.empty() ? "" : ", ") + std::string(start.kind);
   }
-  command->add_option("--kind", options->kind, "What it does: " + names)
-      ->type_name("KIND")
-      ->capture_default_str()
-      ->transform(oneOf(std::move(kinds)));
-  command->add_flag("--json", options->json, "For programs: the files, and what to do next");
-  command->footer("`attnc gallery` has the published mods.\n\n"
-                  "Examples:\n"
-                  "  attnc new mine\n"
-                  "  attnc new mine --kind document");
-  command->callback([options, &exitCode] {
-    auto status = create(*options);
-    exitCode = status ? kDone : report(status.error());
-  });
+  addChoice(command, "--kind", options.kind, "KIND", std::move(kinds), "What it does: " + names);
+  command.add_flag("--json", options.json, "For programs: the files, and what to do next");
+  command.footer(R"(`attnc gallery` has the published mods.
+
+Examples:
+  attnc new mine
+  attnc new mine --kind document)");
 }
 
 } // namespace attnc::cli

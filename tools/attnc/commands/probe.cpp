@@ -1,7 +1,6 @@
 // `attnc probe`: follows one score through a mod.
-#include "commands.h"
+#include "commands/command.h"
 #include "problem/mask_problem.h"
-#include "show/json_report.h"
 #include "text.h"
 
 #include "attnc/explain.h"
@@ -9,23 +8,19 @@
 #include "support/readable.h"
 #include "support/try.h"
 
-#include <CLI/CLI.hpp>
 #include <fmt/format.h>
 #include <llvm/ADT/SmallVector.h>
 #include <llvm/ADT/StringRef.h>
 
 #include <cmath>
-#include <memory>
 #include <optional>
 
 namespace attnc::cli {
 namespace {
 
-struct ProbeOptions {
-  ProblemOptions problem;
+struct ProbeOptions : ProblemOptions {
   std::vector<int64_t> at; // b, h, q_idx, kv_idx
-  std::optional<double> score, scale;
-  bool json = false;
+  std::optional<double> score;
 };
 
 void checkPlace(const ProbeOptions& options, const ProblemShape& problem) {
@@ -128,56 +123,48 @@ std::string probeJson(const Mod& mod, const HostOperands& operands, const ScoreP
   return jsonText(json);
 }
 
-Expected<std::string> probeText(const Mod& mod, const ProbeOptions& options) {
-  ATTNC_TRY_AS(operands, findMaskProblem(mod, options.problem, Elements::All, /*withScores=*/!options.score));
+Status runProbe(ProbeOptions& options) {
+  ATTNC_TRY_AS(loaded, loadMod(options));
+  const Mod& mod = *loaded;
+  ATTNC_TRY_AS(operands, findMaskProblem(mod, options, Elements::All, /*withScores=*/!options.score));
   checkPlace(options, operands->problem);
   ATTNC_TRY_AS(given, givenScore(mod, *operands, options));
   const ScorePlace place{options.at[0], options.at[1], options.at[2], options.at[3], given->value};
   ATTNC_TRY_AS(probed, attnc::probe(mod, operands->captures, operands->problem, place));
 
-  if (options.json) return probeJson(mod, *operands, place, !given->text.empty(), *probed);
+  if (options.json) return printResult(probeJson(mod, *operands, place, !given->text.empty(), *probed));
   std::string text =
       fmt::format("{} at b = {}, h = {}, q_idx = {}, kv_idx = {}\n", mod.name(), place.b, place.h, place.q, place.kv);
   if (std::string values = valuesText(operands->captures); !values.empty()) text += "values    " + values + "\n";
   text += given->text;
   if (probed->scoreMod) text += functionText("score_mod", *probed->scoreMod, mod.text());
   if (probed->maskMod) text += functionText("mask_mod", *probed->maskMod, mod.text());
-  return text + "\n" + resultText(*probed, probed->scoreMod || !given->text.empty());
-}
-
-int runProbe(ProbeOptions& options) {
-  auto mod = loadMod(options.problem);
-  if (!mod) return reportEither(mod.error(), options.json);
-  auto text = probeText(*mod, options);
-  if (!text) return reportEither(text.error(), options.json);
-  auto status = printResult(*text);
-  return status ? kDone : report(status.error());
+  return printResult(text + "\n" + resultText(*probed, probed->scoreMod || !given->text.empty()));
 }
 
 } // namespace
 
 void addProbe(CLI::App& app, int& exitCode) {
-  auto options = std::make_shared<ProbeOptions>();
-  CLI::App* command = app.add_subcommand("probe", "Follow one score through a mod, value by value");
-  addMaskProblem(*command, options->problem);
-  command
-      ->add_option_function<std::string>(
-          "--at", [options](const std::string& text) { options->at = parseExtents("--at", text, "b,h,q_idx,kv_idx"); },
-          "Which score")
-      ->type_name("b,h,q_idx,kv_idx")
+  auto [command, options] =
+      addCommand<ProbeOptions>(app, exitCode, "probe", "Follow one score through a mod, value by value", runProbe);
+  addMaskProblem(command, options);
+  addParsed(
+      command, "--at",
+      [&at = options.at](const std::string& text) { at = parseExtents("--at", text, "b,h,q_idx,kv_idx"); },
+      "b,h,q_idx,kv_idx", "Which score")
       ->required();
-  command->add_option("--score", options->score, "What score_mod is given; else scale * q . k of the file's q and k");
-  command->add_option("--scale", options->scale, "Factor of q k^T; default 1 / sqrt(D)")->check(checkScale);
-  command->add_flag("--json", options->json, "One JSON object instead, for programs");
-  command->footer(
-      "Shows each line of the mod that the score needs, and what its operations give, in f32 and int32 as kernels\n"
-      "compute; which elements of captured tensors are read, and whether an index lies outside and is clamped; what\n"
-      "score_mod and mask_mod return. Where an expression is long, values stand for its inner parts.\n\n"
-      "Examples:\n"
-      "  attnc probe sliding_window.py --set window=1000 --at 0,0,1500,200\n"
-      "  attnc probe alibi.py --in qkv.safetensors --at 0,3,17,4\n"
-      "  attnc probe softcap.py --set cap=30 --at 0,0,9,5 --score 41.5");
-  command->callback([options, &exitCode] { exitCode = runProbe(*options); });
+  command.add_option("--score", options.score, "What score_mod is given; else scale * q . k of the file's q and k");
+  command.add_option("--scale", options.scale, "Factor of q k^T; default 1 / sqrt(D)")->check(checkScale);
+  command.add_flag("--json", options.json, "One JSON object instead, for programs");
+  command.footer(
+      R"(Shows each line of the mod that the score needs, and what its operations give, in f32 and int32 as kernels
+compute; which elements of captured tensors are read, and whether an index lies outside and is clamped; what
+score_mod and mask_mod return. Where an expression is long, values stand for its inner parts.
+
+Examples:
+  attnc probe sliding_window.py --set window=1000 --at 0,0,1500,200
+  attnc probe alibi.py --in qkv.safetensors --at 0,3,17,4
+  attnc probe softcap.py --set cap=30 --at 0,0,9,5 --score 41.5)");
 }
 
 } // namespace attnc::cli

@@ -1,10 +1,7 @@
 // `attnc quantise`: rounds q, k and v of a file to e4m3, as a forward kernel takes them.
-#include "commands.h"
-#include "problem/options.h"
+#include "commands/command.h"
 #include "problem/safetensors.h"
-#include "show/json_report.h"
 #include "text.h"
-#include "usage.h"
 
 #include "attnc/quantise.h"
 #include "attnc/version.h"
@@ -12,13 +9,11 @@
 #include "support/element.h"
 #include "support/try.h"
 
-#include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
-#include <memory>
 #include <optional>
 #include <string>
 
@@ -87,7 +82,9 @@ Expected<Rounded> roundTensor(const std::string& name, const HostTensor& x, cons
   return rounded;
 }
 
-Status quantiseFile(const QuantiseCommand& command) {
+Status runQuantise(const QuantiseCommand& command) {
+  refuseOntoTerminal("-o", command.output);
+  refuseOntoInput("-o", command.output, {command.input});
   ATTNC_TRY_AS(file, readSafetensors(command.input));
   NamedTensors tensors = std::move(file->tensors);
   std::string summary;
@@ -122,60 +119,45 @@ Status quantiseFile(const QuantiseCommand& command) {
     tensors[std::string(name) + "_scales"] = std::move(rounded->scales);
   }
   ATTNC_TRY(writeSafetensors(command.output, tensors, {{"producer", "attnc " ATTNC_VERSION}}));
-  const bool isStdout = command.output == "-";
-  summary += "wrote       " + (isStdout ? "<stdout>" : command.output) + "\n";
+  summary += "wrote       " + (command.output == "-" ? "<stdout>" : command.output) + "\n";
   const std::string text =
       command.json ? jsonText({{"ok", true}, {"tensors", facts}, {"output", command.output}}) : summary;
-  if (!isStdout) return printResult(text);
-  std::fputs(text.c_str(), stderr);
-  return {};
+  return printBeside(command.output, text);
 }
 
 } // namespace
 
 void addQuantise(CLI::App& app, int& exitCode) {
-  auto command = std::make_shared<QuantiseCommand>();
-  CLI::App* quantise = app.add_subcommand("quantise", "Round q, k and v of a file to e4m3, with their scales");
-  quantise
-      ->add_option("--in", command->input, "safetensors file with q, k, v [B, H, L, D] of bf16, fp16 or fp32. -: stdin")
-      ->type_name("FILE")
+  auto [quantise, command] = addCommand<QuantiseCommand>(
+      app, exitCode, "quantise", "Round q, k and v of a file to e4m3, with their scales", runQuantise);
+  addFile(quantise, "--in", command.input, "safetensors file with q, k, v [B, H, L, D] of bf16, fp16 or fp32. -: stdin")
       ->required();
   CLI::Option* byBlock =
-      quantise->add_flag("--by-block", command->byBlocks, "A scale for each 128 rows, not for each head");
-  quantise->add_flag("--by-row", command->byRows, "A scale for each row")->excludes(byBlock);
-  quantise
-      ->add_option("--rotate", command->seed,
-                   "Multiply q and k by random signs of this seed and a Hadamard matrix first: products stay the same, "
-                   "and\noutliers spread over a row")
-      ->type_name("SEED");
-  CLI::Option* rotary = quantise->add_flag(
-      "--rotary", command->rotary,
+      quantise.add_flag("--by-block", command.byBlocks, "A scale for each 128 rows, not for each head");
+  quantise.add_flag("--by-row", command.byRows, "A scale for each row")->excludes(byBlock);
+  addOption(quantise, "--rotate", command.seed, "SEED",
+            "Multiply q and k by random signs of this seed and a Hadamard matrix first: products stay the same, "
+            "and\noutliers spread over a row");
+  CLI::Option* rotary = quantise.add_flag(
+      "--rotary", command.rotary,
       "Apply a rotary embedding to q and k first: tensor cos_sin [positions, columns] of the file has cosines, then\n"
       "sines, and q_positions, k_positions (i32, i64 [B, L]) its rows; default: the index of a row");
   quantise
-      ->add_flag("--interleaved", command->interleaved,
-                 "Its pairs are columns 2 i and 2 i + 1, as in GPT-J, not halves")
+      .add_flag("--interleaved", command.interleaved, "Its pairs are columns 2 i and 2 i + 1, as in GPT-J, not halves")
       ->needs(rotary);
-  quantise
-      ->add_option("-o,--output", command->output,
-                   "safetensors file for q, k, v, q_scales, k_scales, v_scales and all other tensors. -: stdout")
-      ->type_name("FILE")
+  addFile(quantise, "-o,--output", command.output,
+          "safetensors file for q, k, v, q_scales, k_scales, v_scales and all other tensors. -: stdout")
       ->required();
-  quantise->add_flag("--json", command->json, "For programs: shapes, and errors of what was not rotated");
-  quantise->footer(
-      "A scale is the largest magnitude of its rows, divided by 448. Errors are root mean squares, next to "
-      "that of the tensor.\n"
-      "Programs round on the GPU: Quantiser of attnc/quantise.h.\n\n"
-      "Examples:\n"
-      "  attnc quantise --in qkv.safetensors -o fp8.safetensors\n"
-      "  attnc quantise --in qkv.safetensors --by-block --rotate 1 -o fp8.safetensors\n"
-      "  attnc run alibi.py --in fp8.safetensors --verify");
-  quantise->callback([command, &exitCode] {
-    refuseOntoTerminal("-o", command->output);
-    refuseOntoInput("-o", command->output, {command->input});
-    auto done = quantiseFile(*command);
-    exitCode = done ? kDone : reportEither(done.error(), command->json);
-  });
+  quantise.add_flag("--json", command.json, "For programs: shapes, and errors of what was not rotated");
+  quantise.footer(
+      R"(A scale is the largest magnitude of its rows, divided by 448. Errors are root mean squares, next to that
+of the tensor.
+Programs round on the GPU: Quantiser of attnc/quantise.h.
+
+Examples:
+  attnc quantise --in qkv.safetensors -o fp8.safetensors
+  attnc quantise --in qkv.safetensors --by-block --rotate 1 -o fp8.safetensors
+  attnc run alibi.py --in fp8.safetensors --verify)");
 }
 
 } // namespace attnc::cli

@@ -1,6 +1,6 @@
 // `attnc run`: computes attention, and its gradients, over tensors of a file or drawn at random, on the GPU or with the
 // fp64 reference.
-#include "commands.h"
+#include "commands/command.h"
 #include "commands/digest.h"
 #include "commands/gpu.h"
 #include "commands/result.h"
@@ -20,13 +20,11 @@
 #include "attnc/version.h"
 #include "support/try.h"
 
-#include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
 #include <chrono>
 #include <cmath>
 #include <cstdio>
-#include <memory>
 #include <set>
 #include <tuple>
 #include <variant>
@@ -35,17 +33,9 @@
 namespace attnc::cli {
 namespace {
 
-/// What the command line says of a problem that is drawn.
-struct RandomOptions {
-  std::string shape;
-  int headDim = 128;
-
-  /// Throws CLI::ValidationError.
-  RandomProblem problem(const CLI::App& command) const {
-    constexpr const char* kOption = "--random";
-    const ShapeText given = parseShape(kOption, shape, kUsualShape);
-    return randomProblem(kOption, shape, given.shape, headDimOf(given, command, headDim));
-  }
+struct RunOptions : ProblemOptions {
+  std::string drawn;               ///< as --random says it
+  const CLI::App* owner = nullptr; ///< the command
 };
 
 HostTensor stored(const std::vector<double>& values, HostTensor tensor) {
@@ -124,24 +114,16 @@ Status checkServed(const Mod& pinned, const HostOperands& operands, const Proble
   for (const FamilyInfo& info : forwardFamilies())
     if (info.family == prepare.family && prepare.arch == "sm_80") prepare.arch = info.arch;
   const Shapes shapes = shapesOf(operands, options);
-  const auto settle = [&]() -> Status {
-    auto settled = options.backward
-                       ? Compiler().settleTraining(pinned, shapes.operands, shapes.outputs, shapes.gradients, prepare)
-                       : Compiler().settle(pinned, shapes.operands, shapes.outputs, prepare);
-    return settled ? Status() : std::move(settled).error();
-  };
-  Status served = settle();
-  if (served || prepare.arch == "sm_90a") return served;
+  auto served = settle(Compiler(), pinned, shapes, prepare, options.backward);
+  if (served) return {};
   prepare.arch = "sm_90a"; // which has all families
-  return settle() ? Status() : std::move(served);
+  if (settle(Compiler(), pinned, shapes, prepare, options.backward)) return {};
+  return std::move(served).error();
 }
 
-/// Prints human-readable lines: to stderr if the results themselves go to stdout.
 Status tell(const ProblemOptions& options, const std::string& summary, const JsonReport& facts) {
-  const std::string text = options.json ? jsonText(facts) : summary;
-  if (options.output != "-") return printResult(options.json ? text : reportText(text));
-  std::fputs(text.c_str(), stderr);
-  return {};
+  const bool isPlain = options.json || options.output == "-";
+  return printBeside(options.output, options.json ? jsonText(facts) : isPlain ? summary : reportText(summary));
 }
 
 JsonReport operandsJson(const HostOperands& operands) {
@@ -153,17 +135,12 @@ JsonReport operandsJson(const HostOperands& operands) {
 
 /// Does the work, once the command line is parsed. Returns the exit code, if it told what happened.
 Expected<int> runSteps(const ProblemOptions& options) {
-  ModOptions modOptions = options.mod;
-  modOptions.available = capturesInFile(options);
-  ATTNC_TRY_AS(mod, modOptions.loadTelling());
+  ATTNC_TRY_AS(mod, loadMod(options));
   ATTNC_TRY_AS(pinnedMod, pinned(*mod, options.kernel));
   std::string whyNoGpu;
   ATTNC_TRY_AS(context, chooseDevice(options, whyNoGpu));
-  auto operands = [&] {
-    const Progress progress(options.random ? "drawing operands" : "reading operands");
-    return findOperands(*mod, options);
-  }();
-  if (!operands) return std::move(operands).error();
+  ATTNC_TRY_AS(operands, withProgress(options.random ? "drawing operands" : "reading operands",
+                                      [&] { return findOperands(*mod, options); }));
   if (auto served = checkServed(*pinnedMod, *operands, options); !served) {
     if (options.random && served.error().remedy.empty() && !options.kernel.pins.empty())
       throw wrongUsage("run", served.error().message, "give --random the pinned value, or leave the pin out");
@@ -173,11 +150,10 @@ Expected<int> runSteps(const ProblemOptions& options) {
   if (!options.savedOperands.empty()) ATTNC_TRY(saveOperands(*mod, *operands, options));
   if (!whyNoGpu.empty())
     printMessage("attnc: note: there is no GPU, so the fp64 reference computes on the CPU: " + whyNoGpu + "\n");
-  auto result = [&] {
-    const Progress progress(*context ? "compiling and computing" : "computing on the CPU");
-    return *context ? runOnGpu(**context, *pinnedMod, *operands, options) : runOnCpu(*mod, *operands, options);
-  }();
-  if (!result) return std::move(result).error();
+  ATTNC_TRY_AS(result, withProgress(*context ? "compiling and computing" : "computing on the CPU", [&] {
+                 return *context ? runOnGpu(**context, *pinnedMod, *operands, options)
+                                 : runOnCpu(*mod, *operands, options);
+               }));
   if (!result->warning.empty()) printMessage("attnc: warning: " + result->warning + "\n");
   std::string summary = describeOperands(*operands) + result->summary;
   if (!options.savedOperands.empty()) summary += savedText(options);
@@ -190,16 +166,9 @@ Expected<int> runSteps(const ProblemOptions& options) {
   if (options.json) facts["results"] = digestJson(*result);
   if (options.output.empty()) summary += digestText(*result);
   if (options.verify) {
-    auto want = [&] {
-      const Progress progress("computing the reference");
-      return runReference(*mod, *operands, options);
-    }();
-    if (!want) return std::move(want).error();
-    auto verification = [&] {
-      const Progress progress("comparing with the reference");
-      return verify(*mod, *operands, options, *result, *want);
-    }();
-    if (!verification) return std::move(verification).error();
+    ATTNC_TRY_AS(want, withProgress("computing the reference", [&] { return runReference(*mod, *operands, options); }));
+    ATTNC_TRY_AS(verification, withProgress("comparing with the reference",
+                                            [&] { return verify(*mod, *operands, options, *result, *want); }));
     summary += verification->text();
     facts["verification"] = verification->json();
     if (!verification->holds()) {
@@ -217,7 +186,12 @@ Expected<int> runSteps(const ProblemOptions& options) {
   return kDone;
 }
 
-int runRun(ProblemOptions options) {
+int runRun(RunOptions& options) {
+  if (!options.drawn.empty()) {
+    const ShapeText given = parseShape("--random", options.drawn, kUsualShape);
+    options.random =
+        randomProblem("--random", options.drawn, given.shape, headDimOf(given, *options.owner, options.target.headDim));
+  }
   if (options.input.empty() == !options.random)
     throw wrongUsage("run", options.random ? "--in FILE and --random are given" : "no operands are given",
                      options.random ? "give either --in FILE or --random: leave one of them out"
@@ -232,55 +206,40 @@ int runRun(ProblemOptions options) {
   if (options.random) checkFp8(options);
   if (options.backward && options.kernelKind.decode().value_or(false))
     throw wrongUsage("--kernel", "decode kernels have no backward pass", "leave --kernel decode out, or --backward");
-  if (const int rows = options.sequences.pageSize) {
-    if (!options.random)
-      throw wrongUsage("--page-size", "is of --random",
-                       "leave it out: a file has pages where it has a tensor page_table, i32 [B, N]");
-    if (options.random->shape.kvLen % rows)
-      throw wrongUsage("--page-size", fmt::format("KV_LEN {} is no multiple of {}", options.random->shape.kvLen, rows),
-                       fmt::format("take KV_LEN {}", (options.random->shape.kvLen / rows + 1) * rows));
-  }
+  if (options.sequences.pageSize && !options.random)
+    throw wrongUsage("--page-size", "is of --random",
+                     "leave it out: a file has pages where it has a tensor page_table, i32 [B, N]");
+  if (options.random) options.sequences.checkPages(options.random->shape.kvLen);
   checkStdin(options);
   refuseOntoTerminal("-o", options.output);
   checkSaveOperands(options);
   refuseOntoInput("-o", options.output, {options.input, options.mod.path});
-  auto exitCode = runSteps(options);
-  return exitCode ? *exitCode : reportEither(exitCode.error(), options.json && options.output != "-");
+  return exitCodeOf(runSteps(options), options.json && options.output != "-");
 }
 
-void addOptions(CLI::App& command, ProblemOptions& options, RandomOptions& random) {
+} // namespace
+
+void addRun(CLI::App& app, int& exitCode) {
+  auto [command, options] =
+      addCommand<RunOptions>(app, exitCode, "run", "Compute attention over tensors of a file, or random ones", runRun);
+  options.owner = &command;
   options.mod.addTo(command);
-  command
-      .add_option("--in", options.input,
-                  "safetensors file with q, k, v [B, H, S, D] and the captured tensors, and dout with --backward; -: "
-                  "stdin. A tensor that the mod needs and does not declare is taken as it is")
-      ->type_name("FILE");
-  command
-      .add_option("-o,--output,--out", options.output,
-                  "safetensors file for out (and lse, row_max, and gradients); appears whole or not at all. -: stdout, "
-                  "and all other lines go to stderr. Without it a digest of the result is printed. --out is the same")
-      ->type_name("FILE");
-  command
-      .add_option("--random,--shape", random.shape,
-                  "Draw the operands of this problem instead, with or without a head dim; or only Q_LEN,KV_LEN, or one "
-                  "number for both, of 16 heads. --shape is the same")
-      ->type_name(kShapeName);
-  command
-      .add_option("--head-dim", random.headDim,
-                  "Of random operands: a multiple of 8 from 8 to 256; decode on sm_90a: to 576")
-      ->capture_default_str()
-      ->check(checkHeadDim)
+  addFile(command, "--in", options.input,
+          "safetensors file with q, k, v [B, H, S, D] and the captured tensors, and dout with --backward; -: stdin. A "
+          "tensor that the mod needs and does not declare is taken as it is");
+  addFile(command, "-o,--output,--out", options.output,
+          "safetensors file for out (and lse, row_max, and gradients); appears whole or not at all. -: stdout, and all "
+          "other lines go to stderr. Without it a digest of the result is printed. --out is the same");
+  addOption(command, "--random,--shape", options.drawn, kShapeName,
+            "Draw the operands of this problem instead, with or without a head dim; or only Q_LEN,KV_LEN, or one "
+            "number for both, of 16 heads. --shape is the same");
+  addHeadDim(command, options.target.headDim, "Of random operands")->needs("--random");
+  addParsed(
+      command, "--large", [&large = options.large](const std::string& text) { large = LargeScores::parse(text); },
+      "SIZE[,PATTERN]", "Draw scores of this size: -1e9, as masks are often written, or 1e9,tiles")
       ->needs("--random");
-  command
-      .add_option_function<std::string>(
-          "--large", [&options](const std::string& text) { options.large = LargeScores::parse(text); },
-          "Draw scores of this size: -1e9, as masks are often written, or 1e9,tiles")
-      ->type_name("SIZE[,PATTERN]")
-      ->needs("--random");
-  command
-      .add_option("--save-operands", options.savedOperands,
-                  "Write the random operands to a safetensors file, from which --in computes the same")
-      ->type_name("FILE");
+  addFile(command, "--save-operands", options.savedOperands,
+          "Write the random operands to a safetensors file, from which --in computes the same");
   addVInK(command, options.target.vInK);
   options.target.fp8.addTo(command, /*draws=*/true);
   for (const char* option : {"--fp8-kv", "--row-scales", "--scales"}) command.get_option(option)->needs("--random");
@@ -288,10 +247,8 @@ void addOptions(CLI::App& command, ProblemOptions& options, RandomOptions& rando
   command.add_option("--seed", options.seed, "Of the random operands")->capture_default_str()->check(checkSeed);
   addSets(command, options.sets);
   command.add_option("--scale", options.scale, "Factor of q k^T; default 1 / sqrt(D)")->check(checkScale);
-  command.add_option("--device", options.device, "auto: the GPU, or the fp64 reference where there is none; cuda; cpu")
-      ->type_name("DEVICE")
-      ->capture_default_str()
-      ->transform(oneOf({{"auto", {}}, {"cuda", {"gpu"}}, {"cpu", {}}}));
+  addChoice(command, "--device", options.device, "DEVICE", {"auto", {"cuda", {"gpu"}}, "cpu"},
+            "auto: the GPU, or the fp64 reference where there is none; cuda; cpu");
   options.kernelKind.addTo(command, /*takesBackward=*/false);
   command.add_flag("--backward", options.backward,
                    "Also gradients, of a loss whose gradients by out and lse are dout [B, H, Q_LEN, DV] and dlse f32\n"
@@ -317,29 +274,16 @@ void addOptions(CLI::App& command, ProblemOptions& options, RandomOptions& rando
   options.kernel.addTo(command);
   command.add_flag("--json", options.json,
                    "For programs: device, kernels, times, verification, a digest of the result");
-}
-
-} // namespace
-
-void addRun(CLI::App& app, int& exitCode) {
-  auto options = std::make_shared<ProblemOptions>();
-  auto random = std::make_shared<RandomOptions>();
-  CLI::App* command = app.add_subcommand("run", "Compute attention over tensors of a file, or random ones");
-  addOptions(*command, *options, *random);
-  command->footer(std::string(kRandomHelp) +
-                  "\n\nFiles (--in): q, k and v may be F8_E4M3, with q_scales, k_scales and v_scales f32 of heads, "
-                  "blocks of 128\nrows, rows or pages. For few queries, also only k and v, with scales of heads, rows "
-                  "or pages.\n\n"
-                  "Examples:\n"
-                  "  attnc run window_alibi.py --in qkv.safetensors -o result.safetensors --set window=1024\n"
-                  "  attnc run --expr \"q_idx >= kv_idx\" --random 2,8,2,1024,1024,128 --verify\n"
-                  "  attnc run learned_bias.py --random 1,4,4,512,512,64 --large -1e9,tiles --verify\n"
-                  "  attnc run alibi.py --kernel decode --random 4,32,8,1,16384,128 --q-offset lengths --verify\n"
-                  "  attnc run alibi.py --backward --in step.safetensors -o gradients.safetensors");
-  command->callback([command, options, random, &exitCode] {
-    if (!random->shape.empty()) options->random = random->problem(*command);
-    exitCode = runRun(*options);
-  });
+  command.footer(std::string(kRandomHelp) +
+                 "\n\nFiles (--in): q, k and v may be F8_E4M3, with q_scales, k_scales and v_scales f32 of heads, "
+                 "blocks of 128\nrows, rows or pages. For few queries, also only k and v, with scales of heads, rows "
+                 "or pages.\n\n"
+                 "Examples:\n"
+                 "  attnc run window_alibi.py --in qkv.safetensors -o result.safetensors --set window=1024\n"
+                 "  attnc run --expr \"q_idx >= kv_idx\" --random 2,8,2,1024,1024,128 --verify\n"
+                 "  attnc run learned_bias.py --random 1,4,4,512,512,64 --large -1e9,tiles --verify\n"
+                 "  attnc run alibi.py --kernel decode --random 4,32,8,1,16384,128 --q-offset lengths --verify\n"
+                 "  attnc run alibi.py --backward --in step.safetensors -o gradients.safetensors");
 }
 
 } // namespace attnc::cli

@@ -2,7 +2,7 @@
 //
 // One thread watches the file and evaluates it, so that there is one evaluation at a time. The server's threads only
 // hand out what it found. The first thread waits for Ctrl-C.
-#include "commands.h"
+#include "commands/command.h"
 #include "problem/explain_options.h"
 #include "show/served_page.h"
 #include "text.h"
@@ -10,7 +10,6 @@
 #include "attnc/version.h"
 #include "support/try.h"
 
-#include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
 #include <atomic>
@@ -23,8 +22,10 @@
 #include <fstream>
 #include <iterator>
 #include <memory>
+#include <optional>
 #include <sys/stat.h>
 #include <thread>
+#include <tuple>
 
 namespace attnc::cli {
 namespace {
@@ -64,20 +65,13 @@ Expected<MakeHttpServer> httpModule() {
 }
 #endif
 
-/// What tells whether a file has changed.
-struct FileStamp {
-  bool exists = false;
-  ino_t inode = 0;
-  off_t bytes = 0;
-  time_t seconds = 0;
-  long nanoseconds = 0;
-  friend bool operator==(const FileStamp&, const FileStamp&) = default;
-};
+/// What tells whether a file has changed: inode, bytes, seconds, nanoseconds. Nothing: there is no file.
+using FileStamp = std::optional<std::tuple<ino_t, off_t, time_t, long>>;
 
 FileStamp stampOf(const std::string& path) {
   struct stat status {};
   if (::stat(path.c_str(), &status) != 0) return {};
-  return {true, status.st_ino, status.st_size, status.st_mtim.tv_sec, status.st_mtim.tv_nsec};
+  return std::tuple(status.st_ino, status.st_size, status.st_mtim.tv_sec, status.st_mtim.tv_nsec);
 }
 
 /// Reads the file to show it. A device or a pipe is no file here.
@@ -129,7 +123,7 @@ public:
     const FileStamp now = stampOf(options.path());
     if (now == seen && !isFirst) return;
     // Some editors remove a file and write it anew: it counts as gone at the second look.
-    if (!now.exists && !std::exchange(isGone, true)) return;
+    if (!now && !std::exchange(isGone, true)) return;
     isGone = false;
     isFirst = false;
     seen = now;
@@ -204,44 +198,37 @@ Status serve(const ServeOptions& options, const Target& target) {
   return told;
 }
 
-int runServe(const ServeOptions& options) {
+Status runServe(ServeOptions& options) {
+  TargetOptions& target = options.explain.target;
+  target.headDim = headDimOf(options.explain.given, *options.explain.owner, target.headDim);
+  target.check();
   const ModOptions& mod = options.explain.mod;
   if (!mod.expression.empty() || mod.path.empty() || mod.path == "-")
     throw wrongUsage("MOD", "serve follows a file", "give one: attnc serve alibi.py");
-  auto arch = options.explain.target.archAsked();
-  if (!arch) return report(arch.error());
-  auto status = serve(options, targetFor(*arch));
-  return status ? kDone : report(status.error());
+  ATTNC_TRY_AS(arch, target.archAsked());
+  return serve(options, targetFor(*arch));
 }
 
 } // namespace
 
 void addServe(CLI::App& app, int& exitCode) {
-  auto options = std::make_shared<ServeOptions>();
-  CLI::App* command = app.add_subcommand("serve", "Show a mod, its code, IR and mask in a browser while you edit it");
-  ExplainOptions& explain = options->explain;
-  explain.mod.addTo(*command);
-  command->add_option("--port", options->port, "Port on 127.0.0.1; 0 takes a free one")
+  auto [command, options] = addCommand<ServeOptions>(
+      app, exitCode, "serve", "Show a mod, its code, IR and mask in a browser while you edit it", runServe);
+  ExplainOptions& explain = options.explain;
+  explain.mod.addTo(command);
+  addOption(command, "--port", options.port, "N", "Port on 127.0.0.1; 0 takes a free one")
       ->capture_default_str()
-      ->check(CLI::Range(0, 65535))
-      ->type_name("N");
-  explain.kernelKind.addTo(*command, /*takesBackward=*/true);
-  explain.target.addTo(*command);
-  addShape(*command, explain);
-  command->add_option("--seed", explain.seed, "Of captures that are drawn")->capture_default_str()->check(checkSeed);
-  addSets(*command, explain.sets);
-  explain.kernel.addTo(*command);
-  command->footer(
-      "Prints the address of the page, which changes when the file does. Only this machine reaches it, and only "
-      "who knows the address. Ctrl-C ends. `attnc explain --html FILE` writes the page once.\n\n"
-      "Examples:\n"
-      "  attnc serve alibi.py --head-dim 64 --shape 2,32,8,4096,4096");
-  command->callback([options, command, &exitCode] {
-    TargetOptions& target = options->explain.target;
-    target.headDim = headDimOf(options->explain.given, *command, target.headDim);
-    target.check();
-    exitCode = runServe(*options);
-  });
+      ->check(CLI::Range(0, 65535));
+  addKernel(command, explain);
+  command.add_option("--seed", explain.seed, "Of captures that are drawn")->capture_default_str()->check(checkSeed);
+  addSets(command, explain.sets);
+  explain.kernel.addTo(command);
+  command.footer(
+      R"(Prints the address of the page, which changes when the file does. Only this machine reaches it, and only
+who knows the address. Ctrl-C ends. `attnc explain --html FILE` writes the page once.
+
+Examples:
+  attnc serve alibi.py --head-dim 64 --shape 2,32,8,4096,4096)");
 }
 
 } // namespace attnc::cli

@@ -1,10 +1,9 @@
 // `attnc shard`: shows how a problem is divided among GPUs, which keys travel, and what that is predicted to cost.
-#include "commands.h"
+#include "commands/command.h"
 #include "output_file.h"
 #include "problem/collect_captures.h"
 #include "problem/mask_problem.h"
 #include "progress.h"
-#include "show/json_report.h"
 #include "show/picture.h"
 #include "show/shard_picture.h"
 #include "terminal.h"
@@ -13,25 +12,19 @@
 #include "attnc/shard.h"
 #include "support/try.h"
 
-#include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <filesystem>
-#include <memory>
 
 namespace attnc::cli {
 namespace {
 
 constexpr size_t kMostRanks = 16, kMostIntervals = 4; // that are told as text
 
-struct ShardCommand {
-  ProblemOptions problem;
+struct ShardCommand : ProblemOptions {
   int world = 8;
   ShardOptions options;
   double teraflops = 0, gigabytes = 0;
-  std::string output; ///< empty: text; -: stdout
-  bool json = false;
 };
 
 std::string intervalsText(const std::vector<ShardInterval>& intervals) {
@@ -40,11 +33,6 @@ std::string intervalsText(const std::vector<ShardInterval>& intervals) {
     text += fmt::format("{}{}:{}", i ? " " : "", intervals[i].begin, intervals[i].end);
   if (intervals.size() > kMostIntervals) text += fmt::format(" and {} more", intervals.size() - kMostIntervals);
   return text.empty() ? "none" : text;
-}
-
-std::string titleOf(const Mod& mod, const Captures& captures) {
-  const std::string values = valuesText(captures);
-  return std::filesystem::path(mod.name()).filename().string() + (values.empty() ? "" : ": " + values);
 }
 
 std::string planSizeText(const ShardPlan& plan) {
@@ -131,8 +119,17 @@ Status drawPlan(const ShardPlan& plan, const Mod& mod, const HostOperands& opera
   return writeWholeFile(command.output, {svgOf(shardPicture(plan, maps->front(), headings), title)});
 }
 
-Status tell(const Mod& mod, const ShardCommand& command) {
-  ATTNC_TRY_AS(operands, findMaskProblem(mod, command.problem, Elements::OfMask, /*withScores=*/false));
+Status runShard(ShardCommand& command) {
+  if (command.options.headDimV == 0) command.options.headDimV = command.options.headDim;
+  refuseUnlessSvg(command.output);
+  if (command.json && command.output == "-")
+    throw wrongUsage("--json", "stdout would carry a picture and its facts", "give the picture a file: -o shards.svg");
+  refuseOntoInput("-o", command.output, {command.mod.path, command.input});
+  if (command.teraflops > 0) command.options.flops = command.teraflops * 1e12;
+  if (command.gigabytes > 0) command.options.bandwidth = command.gigabytes * 1e9;
+  ATTNC_TRY_AS(loaded, loadMod(command));
+  const Mod& mod = *loaded;
+  ATTNC_TRY_AS(operands, findMaskProblem(mod, command, Elements::OfMask, /*withScores=*/false));
   std::optional<Progress> progress(std::in_place, "looking at the mask");
   ATTNC_TRY_AS(plan, ShardPlan::make({{&mod, &operands->captures}}, operands->problem, command.world, command.options));
   progress.reset();
@@ -143,19 +140,6 @@ Status tell(const Mod& mod, const ShardCommand& command) {
                      planText(*plan, command.options));
 }
 
-int runShard(ShardCommand& command) {
-  refuseUnlessSvg(command.output);
-  if (command.json && command.output == "-")
-    throw wrongUsage("--json", "stdout would carry a picture and its facts", "give the picture a file: -o shards.svg");
-  refuseOntoInput("-o", command.output, {command.problem.mod.path, command.problem.input});
-  if (command.teraflops > 0) command.options.flops = command.teraflops * 1e12;
-  if (command.gigabytes > 0) command.options.bandwidth = command.gigabytes * 1e9;
-  auto mod = loadMod(command.problem);
-  if (!mod) return reportEither(mod.error(), command.json);
-  auto status = tell(*mod, command);
-  return status ? kDone : reportEither(status.error(), command.json);
-}
-
 ShardLayout parseLayout(const std::string& text) {
   for (const ShardLayout layout :
        {ShardLayout::Auto, ShardLayout::Contiguous, ShardLayout::ZigZag, ShardLayout::Greedy})
@@ -164,63 +148,49 @@ ShardLayout parseLayout(const std::string& text) {
                    "--layout auto chooses by prediction");
 }
 
-void addOptions(CLI::App& app, ShardCommand& command) {
-  addMaskProblem(app, command.problem);
-  app.add_option("--world", command.world, "Number of ranks, one GPU each: 1 to 65536")
-      ->type_name("N")
-      ->capture_default_str()
-      ->check(CLI::Range(1, 65536).description(""));
-  app.add_option_function<std::string>(
-         "--layout", [&command](const std::string& text) { command.options.layout = parseLayout(text); },
-         "How rows are dealt: contiguous, zigzag, greedy, or auto, the default: the best by prediction")
-      ->type_name("NAME");
-  app.add_option("--head-groups", command.options.headGroups,
-                 "Groups of heads: as many neighbouring ranks divide the heads of their rows among themselves")
-      ->type_name("N")
-      ->capture_default_str()
-      ->check(CLI::Range(1, 65536).description(""));
-  app.add_option("--stages", command.options.stages, "Most stages of transfers, 1 to 32. Default: chosen by prediction")
-      ->type_name("N")
-      ->check(CLI::Range(1, 32).description(""));
-  app.add_option("--head-dim", command.options.headDim, "Columns of q, k and v")
-      ->type_name("N")
-      ->capture_default_str()
-      ->check(CLI::Range(1, 1 << 16).description(""))
-      ->each([&command](const std::string&) { command.options.headDimV = 0; });
-  app.add_flag("--backward", command.options.backward, "Predict a backward pass: gradients of keys travel back");
-  app.add_option("--flops", command.teraflops, "TFLOP/s of a rank on live blocks. Default: 650")
-      ->type_name("NUMBER")
-      ->check(CLI::PositiveNumber);
-  app.add_option("--bandwidth", command.gigabytes, "GB/s that a rank receives while it sends as many. Default: 350")
-      ->type_name("NUMBER")
-      ->check(CLI::PositiveNumber);
-  app.add_option("-o,--output", command.output,
-                 "A picture instead, an SVG: who computes what, and whose keys travel. -: stdout")
-      ->type_name("FILE");
-  app.add_flag("--json", command.json,
-               "For programs: the whole plan, every piece of keys with its stage and its owner");
-}
-
 } // namespace
 
-void addShard(CLI::App& app, int& exitCode) {
-  auto command = std::make_shared<ShardCommand>();
-  CLI::App* shard = app.add_subcommand("shard", "Divide a problem among GPUs: who owns what, and which keys travel");
-  addOptions(*shard, *command);
-  shard->footer(
-      "Each rank owns rows of q, k and v, and computes all scores of its rows. Live keys and values of other ranks\n"
-      "travel to it, in stages: the attention of a stage hides the transfer of the next. The plan comes from the "
-      "mask's\n"
-      "intervals, at any length. It needs no GPU, and moves nothing.\n"
-      "Predictions assume that ranks receive and send at the same time, and that two stages have buffers.\n\n"
-      "Examples:\n"
-      "  attnc shard causal.py --world 8 --shape 1,64,8,65536,65536\n"
-      "  attnc shard document.py --in batch.safetensors --world 16 -o shards.svg\n"
-      "  attnc shard sliding_window.py --set window=1023 --world 8 --shape 1,64,8,1000000,1000000 --json");
-  shard->callback([command, &exitCode] {
-    if (command->options.headDimV == 0) command->options.headDimV = command->options.headDim;
-    exitCode = runShard(*command);
-  });
+void addShard(CLI::App& parent, int& exitCode) {
+  auto [app, command] = addCommand<ShardCommand>(
+      parent, exitCode, "shard", "Divide a problem among GPUs: who owns what, and which keys travel", runShard);
+  addMaskProblem(app, command);
+  addOption(app, "--world", command.world, "N", "Number of ranks, one GPU each: 1 to 65536")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 65536).description(""));
+  addParsed(
+      app, "--layout", [&layout = command.options.layout](const std::string& text) { layout = parseLayout(text); },
+      "NAME", "How rows are dealt: contiguous, zigzag, greedy, or auto, the default: the best by prediction");
+  addOption(app, "--head-groups", command.options.headGroups, "N",
+            "Groups of heads: as many neighbouring ranks divide the heads of their rows among themselves")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 65536).description(""));
+  addOption(app, "--stages", command.options.stages, "N",
+            "Most stages of transfers, 1 to 32. Default: chosen by prediction")
+      ->check(CLI::Range(1, 32).description(""));
+  addOption(app, "--head-dim", command.options.headDim, "N", "Columns of q, k and v")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 1 << 16).description(""))
+      ->each([&headDimV = command.options.headDimV](const std::string&) { headDimV = 0; });
+  app.add_flag("--backward", command.options.backward, "Predict a backward pass: gradients of keys travel back");
+  addOption(app, "--flops", command.teraflops, "NUMBER", "TFLOP/s of a rank on live blocks. Default: 650")
+      ->check(CLI::PositiveNumber);
+  addOption(app, "--bandwidth", command.gigabytes, "NUMBER",
+            "GB/s that a rank receives while it sends as many. Default: 350")
+      ->check(CLI::PositiveNumber);
+  addFile(app, "-o,--output", command.output,
+          "A picture instead, an SVG: who computes what, and whose keys travel. -: stdout");
+  app.add_flag("--json", command.json,
+               "For programs: the whole plan, every piece of keys with its stage and its owner");
+  app.footer(
+      R"(Each rank owns rows of q, k and v, and computes all scores of its rows. Live keys and values of other ranks
+travel to it, in stages: the attention of a stage hides the transfer of the next. The plan comes from the mask's
+intervals, at any length. It needs no GPU, and moves nothing.
+Predictions assume that ranks receive and send at the same time, and that two stages have buffers.
+
+Examples:
+  attnc shard causal.py --world 8 --shape 1,64,8,65536,65536
+  attnc shard document.py --in batch.safetensors --world 16 -o shards.svg
+  attnc shard sliding_window.py --set window=1023 --world 8 --shape 1,64,8,1000000,1000000 --json)");
 }
 
 } // namespace attnc::cli

@@ -1,18 +1,14 @@
 // `attnc tune`: measures which tile of a mod's kernels is the fastest on this GPU, and keeps it.
-#include "commands.h"
+#include "commands/command.h"
 #include "commands/device_operands.h"
 #include "problem/measured_problems.h"
-#include "problem/options.h"
 #include "progress.h"
-#include "show/json_report.h"
+#include "text.h"
 
 #include "support/try.h"
 #include "tools/device/device.h"
 
-#include <CLI/CLI.hpp>
 #include <fmt/format.h>
-
-#include <memory>
 
 namespace attnc::cli {
 namespace {
@@ -28,10 +24,6 @@ struct Tuned {
   ProblemShape problem;
   TunedKernel found;
 };
-
-std::string extentsOf(const ProblemShape& p) {
-  return fmt::format("{},{},{},{},{}", p.batch, p.qHeads, p.kvHeads, p.qLen, p.kvLen);
-}
 
 const TunedTile& winnerOf(const Tuned& tuned) {
   for (const TunedTile& tile : tuned.found.tiles)
@@ -64,9 +56,8 @@ std::string textOf(const Tuned& tuned) {
 }
 
 JsonReport jsonOf(const Tuned& tuned) {
-  const ProblemShape& p = tuned.problem;
   JsonReport json{{"kind", tuned.kind},
-                  {"shape", {p.batch, p.qHeads, p.kvHeads, p.qLen, p.kvLen}},
+                  {"shape", shapeJson(tuned.problem)},
                   {"family", familyName(tuned.kernel.family)},
                   {"model", tuned.found.tiles.front().tile},
                   {"winner", winnerOf(tuned).tile},
@@ -104,15 +95,13 @@ Expected<Tuned> tuneOne(const Compiler& compiler, const device::Stream& stream, 
                std::move(tuning->forward)};
 }
 
-Expected<std::string> tuneText(const TuneCommand& command) {
+Status runTune(const TuneCommand& command) {
   ATTNC_TRY(command.check("tune"));
   if (!command.run.kernel.tile.empty())
     throw wrongUsage("--tile", "tune chooses it", "leave it out; `attnc bench --tile` times one tile");
   const std::vector<ProblemOptions> problems = command.problems();
   ATTNC_TRY_AS(context, MeasuredProblems::gpu("tune"));
-  ModOptions modOptions = command.run.mod;
-  modOptions.available = capturesInFile(command.run);
-  ATTNC_TRY_AS(mod, modOptions.loadTelling());
+  ATTNC_TRY_AS(mod, loadMod(command.run));
   ATTNC_TRY_AS(pinnedMod, pinned(*mod, command.run.kernel));
   ATTNC_TRY_AS(stream, device::Stream::create());
   const Compiler compiler(command.run.kernel.toCompilerOptions());
@@ -134,48 +123,38 @@ Expected<std::string> tuneText(const TuneCommand& command) {
       ATTNC_TRY_AS(tuned, tuneOne(compiler, *stream, *pinnedMod, *operands, MeasuredProblems::ofKind(problem, kind)));
       const KernelOptions& kernel = tuned->kernel;
       if (lines.empty())
-        lines = fmt::format("problem     {}, head dims {} and {}, {}\n", extentsOf(tuned->problem), kernel.headDim,
+        lines = fmt::format("problem     {}, head dims {} and {}, {}\n", shapeText(tuned->problem), kernel.headDim,
                             kernel.headDimV, dtypeName(kernel.dtype));
       lines += textOf(*tuned);
       json["kernels"].push_back(jsonOf(*tuned));
     }
     text += lines;
   }
-  return command.json ? jsonText(json) : text;
-}
-
-int runTune(const TuneCommand& command) {
-  auto text = tuneText(command);
-  if (!text) return reportEither(text.error(), command.json);
-  auto status = printResult(*text);
-  return status ? kDone : report(status.error());
+  return printResult(command.json ? jsonText(json) : text);
 }
 
 } // namespace
 
 void addTune(CLI::App& app, int& exitCode) {
-  auto options = std::make_shared<TuneCommand>();
-  CLI::App* command =
-      app.add_subcommand("tune", "Measure which tile of a mod's kernels is the fastest, and keep the choice");
-  options->addTo(*command);
-  command->get_option("--tile")->group(""); // hidden: a user who gives it learns that tune chooses the tile
-  command->add_flag("--json", options->json, "For programs");
-  command->footer(
-      "A choice is kept in the cache directory, with the kernels. From then on all processes take it for this GPU, "
-      "mod,\n"
-      "options, and problems of the same class.\n"
-      "Problems of a class have as many heads a KV head, and lengths of the same power of two. For decode kernels "
-      "they\n"
-      "also share the KV heads of all batches, for grids the extents.\n"
-      "A choice is advice: ATTNC_TUNED=0 does without, and a choice of another version of attnc is not looked at.\n"
-      "Tiles are measured under load: three bursts of 0.5 s each, in turns, so that clocks settle.\n"
-      "The tile of the catalogue's model stays unless another one is faster by more than 2 % and gives the same\n"
-      "results: of a backward kernel the gradients of q, k and v.\n"
-      "`attnc explain` says which tile a kernel has, and who chose it. Needs a GPU.\n\n"
-      "Examples:\n"
-      "  attnc tune alibi.py --shape 2,16,16,8192,8192 --head-dim 64\n"
-      "  attnc tune neighborhood2d.py --shape 1,24,24,16384,16384 --kernel forward,backward --json");
-  command->callback([options, &exitCode] { exitCode = runTune(*options); });
+  auto [command, options] = addCommand<TuneCommand>(
+      app, exitCode, "tune", "Measure which tile of a mod's kernels is the fastest, and keep the choice", runTune);
+  options.addTo(command);
+  command.get_option("--tile")->group(""); // hidden: a user who gives it learns that tune chooses the tile
+  command.add_flag("--json", options.json, "For programs");
+  command.footer(
+      R"(A choice is kept in the cache directory, with the kernels. From then on all processes take it for this GPU,
+mod, options, and problems of the same class.
+Problems of a class have as many heads a KV head, and lengths of the same power of two. For decode kernels they
+also share the KV heads of all batches, for grids the extents.
+A choice is advice: ATTNC_TUNED=0 does without, and a choice of another version of attnc is not looked at.
+Tiles are measured under load: three bursts of 0.5 s each, in turns, so that clocks settle.
+The tile of the catalogue's model stays unless another one is faster by more than 2 % and gives the same
+results: of a backward kernel the gradients of q, k and v.
+`attnc explain` says which tile a kernel has, and who chose it. Needs a GPU.
+
+Examples:
+  attnc tune alibi.py --shape 2,16,16,8192,8192 --head-dim 64
+  attnc tune neighborhood2d.py --shape 1,24,24,16384,16384 --kernel forward,backward --json)");
 }
 
 } // namespace attnc::cli

@@ -75,9 +75,8 @@ private:
       return fmt::format("{0} is a constant of the text, which is compiled in: -D {0}={1}", name, value);
     std::vector<std::string> known = constants;
     for (const CaptureInfo& capture : mod.captures()) known.push_back(capture.name);
-    const std::string near = nearest(name, known);
-    if (!near.empty()) return fmt::format("did you mean {}?", near);
-    return "--set gives what the text declares, `window: int`; -D overrides a constant, `WINDOW = 64`";
+    return didYouMean(name, known,
+                      "--set gives what the text declares, `window: int`; -D overrides a constant, `WINDOW = 64`");
   }
 
   static std::string exampleOf(const CaptureInfo& capture) {

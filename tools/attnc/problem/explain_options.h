@@ -10,14 +10,15 @@
 namespace attnc::cli {
 
 struct ExplainOptions : ProblemOptions {
-  ShapeText given;  ///< as --shape says it
-  std::string html; ///< a file for the page; empty: none
+  ShapeText given;                 ///< as --shape says it
+  const CLI::App* owner = nullptr; ///< the command
+  std::string html;                ///< a file for the page; empty: none
 
   bool isBackward() const { return kernelKind.kind == "backward"; }
 };
 
-/// Adds --shape.
-void addShape(CLI::App& command, ExplainOptions& options);
+/// Adds --kernel, --shape and the target of a kernel.
+void addKernel(CLI::App& command, ExplainOptions& options);
 
 /// The target of a kernel.
 struct Target {

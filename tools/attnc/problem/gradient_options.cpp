@@ -1,10 +1,9 @@
 #include "problem/gradient_options.h"
 
+#include "add_option.h"
 #include "problem/options.h"
 
 #include "attnc/explain.h"
-
-#include <CLI/CLI.hpp>
 
 namespace attnc::cli {
 namespace {
@@ -14,14 +13,10 @@ const std::vector<std::string> kAll = {"all"}, kNone = {"none"};
 } // namespace
 
 void GradientOptions::addTo(CLI::App& command) {
-  command
-      .add_option(
-          "--gradients", captures,
-          "Backward: captures that get gradients besides q, k and v, by name, separated by commas; none; or all\n"
-          "(default): the floats that a gradient arrives at")
-      ->allow_extra_args(false)
-      ->delimiter(',')
-      ->type_name("NAME");
+  addRepeated(command, "--gradients", captures, "NAME",
+              "Backward: captures that get gradients besides q, k and v, by name, separated by commas; none; or all\n"
+              "(default): the floats that a gradient arrives at")
+      ->delimiter(',');
   command.add_flag("--deterministic", deterministic, "Backward: equal runs give equal bits");
 }
 

@@ -1,11 +1,11 @@
 #include "problem/launcher_options.h"
 
+#include "add_option.h"
 #include "problem/mask_problem.h"
 #include "problem/shapes.h"
 #include "support/try.h"
 #include "text.h"
 
-#include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
 #include <map>
@@ -47,19 +47,15 @@ void layOut(LaunchShape& shape, const std::vector<std::string>& strides) {
 void LauncherOptions::addTo(CLI::App& command, ProblemOptions& problem) {
   command.add_flag("--launcher", isAsked,
                    "cu: also write a host function that makes one launch, of --shape, from numbers: needs only CUDA");
-  command
-      .add_option_function<std::string>(
-          "--shape",
-          [&problem](const std::string& text) {
-            problem.shape = parseShape("--shape", text, {1, 16, 16, 0, 0}).shape;
-          },
-          "--launcher: the problem. Tensors are dense; a free extent is as in run --random")
-      ->type_name(kShapeName);
+  addParsed(
+      command, "--shape",
+      [&problem](const std::string& text) {
+        problem.shape = parseShape("--shape", text, {1, 16, 16, 0, 0}).shape;
+      },
+      kShapeName, "--launcher: the problem. Tensors are dense; a free extent is as in run --random");
   addSets(command, problem.sets);
-  command
-      .add_option("--strides", strides,
-                  "--launcher: strides of a tensor over batch, heads and rows, in elements; may be repeated")
-      ->type_name("NAME=B,H,ROW");
+  addOption(command, "--strides", strides, "NAME=B,H,ROW",
+            "--launcher: strides of a tensor over batch, heads and rows, in elements; may be repeated");
 }
 
 void LauncherOptions::check(const ProblemOptions& problem, const std::string& stage, bool isOneLaunch) const {
@@ -80,11 +76,10 @@ Status LauncherOptions::fill(Launcher& launcher, const Mod& mod, const ProblemOp
       throw wrongUsage("--launcher", fmt::format("the launch needs a value of {}", capture.name),
                        fmt::format("--set {}=VALUE", capture.name));
   }
-  ATTNC_TRY_AS(captures, drawCaptures(mod, problem, *problem.shape)); // of tensors, only the shapes count
+  ATTNC_TRY_AS(captures, findCaptures(mod, problem, {.shape = problem.shape, .elements = Elements::OfMask}));
   launcher.captures = *std::move(captures);
-  Shapes shapes = shapesOf(*problem.shape, problem.target, problem.sequences);
-  launcher.shape = {shapes.operands, shapes.outputs, shapes.gradients};
-  const auto& rows = shapes.operands.q.shape;
+  launcher.shape = shapesOf(*problem.shape, problem.target, problem.sequences);
+  const auto& rows = launcher.shape.operands.q.shape;
   const TensorView ofRows = TensorView::contiguous(nullptr, DType::F32, {rows[0], rows[1], rows[2]});
   launcher.shape.outputs.lse = ofRows;
   if (kernel.kind == KernelKind::Backward) launcher.shape.operands.dLse = ofRows;

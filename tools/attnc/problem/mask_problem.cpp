@@ -1,14 +1,15 @@
 #include "problem/mask_problem.h"
 
+#include "add_option.h"
 #include "problem/collect_captures.h"
 #include "problem/grid_text.h"
 #include "support/try.h"
 #include "terminal.h"
 
-#include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <variant>
 
 namespace attnc::cli {
@@ -33,26 +34,16 @@ std::string drawnNames(const Mod& mod, const ProblemOptions& options, Elements e
 
 void addMaskProblem(CLI::App& command, ProblemOptions& options) {
   options.mod.addTo(command);
-  command
-      .add_option_function<std::string>(
-          "--shape",
-          [&options](const std::string& text) { options.shape = parseShape("--shape", text, kOneHead).shape; },
-          "The problem; or only its lengths, of one head: Q_LEN,KV_LEN, or one number for both. Default: that of the "
-          "file's q and k, or of its captures, or of the grid that the mod declares; else 1,16,16,4096,4096")
-      ->type_name(kShapeName);
-  command
-      .add_option("--in", options.input,
-                  "safetensors file with the captured tensors, and q and k; -: stdin. A tensor that the mod needs and "
-                  "does not\ndeclare is taken as it is")
-      ->type_name("FILE");
+  addParsed(
+      command, "--shape",
+      [&options](const std::string& text) { options.shape = parseShape("--shape", text, kOneHead).shape; }, kShapeName,
+      "The problem; or only its lengths, of one head: Q_LEN,KV_LEN, or one number for both. Default: that of the "
+      "file's q and k, or of its captures, or of the grid that the mod declares; else 1,16,16,4096,4096");
+  addFile(command, "--in", options.input,
+          "safetensors file with the captured tensors, and q and k; -: stdin. A tensor that the mod needs and does "
+          "not\ndeclare is taken as it is");
   addSets(command, options.sets);
   command.add_option("--seed", options.seed, "Of captures that are drawn")->capture_default_str()->check(checkSeed);
-}
-
-Expected<Mod> loadMod(ProblemOptions& options) {
-  checkStdin(options);
-  options.mod.available = capturesInFile(options);
-  return options.mod.loadTelling();
 }
 
 Expected<HostOperands> findMaskProblem(const Mod& mod, const ProblemOptions& options, Elements elements,
@@ -82,6 +73,11 @@ std::string valuesText(const Captures& captures) {
     if (auto flag = std::get_if<bool>(&value)) text += *flag ? "True" : "False";
   }
   return text;
+}
+
+std::string titleOf(const Mod& mod, const Captures& captures) {
+  const std::string values = valuesText(captures);
+  return std::filesystem::path(mod.name()).filename().string() + (values.empty() ? "" : ": " + values);
 }
 
 } // namespace attnc::cli

@@ -12,10 +12,6 @@ namespace attnc::cli {
 /// Adds the options of the mod, and of a problem of which only captures are drawn.
 void addMaskProblem(CLI::App& command, ProblemOptions& options);
 
-/// Reads the mod. Captures that it does not declare may come from the file of --in. Throws CLI::Error as
-/// ModOptions::load().
-Expected<Mod> loadMod(ProblemOptions& options);
-
 /// Reads the captures, or draws those that nothing gives, and says on stderr which. `withScores`: also q and k.
 Expected<HostOperands> findMaskProblem(const Mod& mod, const ProblemOptions& options, Elements elements,
                                        bool withScores);
@@ -25,5 +21,8 @@ bool isSet(const ProblemOptions& options, const std::string& capture);
 
 /// Returns "window = 9, causal = True": the scalar captures that have a value; "" if none has.
 std::string valuesText(const Captures& captures);
+
+/// Returns "sliding_window.py: window = 9", the title of a picture.
+std::string titleOf(const Mod& mod, const Captures& captures);
 
 } // namespace attnc::cli

@@ -1,9 +1,9 @@
 #include "problem/measured_problems.h"
 
+#include "add_option.h"
 #include "problem/operands.h"
 #include "text.h"
 
-#include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -13,44 +13,25 @@ namespace attnc::cli {
 void MeasuredProblems::addTo(CLI::App& command) {
   owner = &command;
   run.mod.addTo(command);
-  command
-      .add_option("--shape", shapes,
-                  "The problem, whose operands are drawn, with or without a head dim; or only Q_LEN,KV_LEN, or one "
-                  "number for both, of 16 heads. May be given again")
-      ->allow_extra_args(false)
-      ->type_name(kShapeName);
-  command
-      .add_option("--head-dim", run.target.headDim,
-                  "Of q, k and v: a multiple of 8 from 8 to 256; decode on sm_90a: to 576")
-      ->capture_default_str()
-      ->check(checkHeadDim);
+  addRepeated(command, "--shape", shapes, kShapeName,
+              "The problem, whose operands are drawn, with or without a head dim; or only Q_LEN,KV_LEN, or one number "
+              "for both, of 16 heads. May be given again");
+  addHeadDim(command, run.target.headDim, "Of q, k and v");
   addVInK(command, run.target.vInK);
   run.target.fp8.addTo(command, /*draws=*/true);
   addDType(command, run.target.dtype, "Of q, k and v: bf16, fp16, fp32, e4m3");
-  command.add_option("--in", run.input, "Take q, k, v and captures from a safetensors file, as run does; -: stdin")
-      ->type_name("FILE")
-      ->excludes("--shape")
-      ->excludes("--dtype")
-      ->excludes("--fp8-kv")
-      ->excludes("--row-scales")
-      ->excludes("--scales")
-      ->excludes("--head-dim");
+  excludes(
+      addFile(command, "--in", run.input, "Take q, k, v and captures from a safetensors file, as run does; -: stdin"),
+      {"--shape", "--dtype", "--fp8-kv", "--row-scales", "--scales", "--head-dim"});
   command.add_option("--seed", run.seed, "Of what is drawn")->capture_default_str()->check(checkSeed);
   addSets(command, run.sets);
-  command
-      .add_option(
-          "--kernel", kinds,
+  addList(command, "--kernel", kinds, "KERNEL",
           "Which kernels, separated by commas: auto (forward, or decode where that is faster), forward, decode,\n"
           "backward (without the forward pass before it)")
-      ->delimiter(',')
-      ->type_name("KERNEL")
       ->capture_default_str()
-      ->transform(oneOf({{"auto", {}}, {"forward", {"fwd"}}, {"decode", {}}, {"backward", {"bwd"}}}));
-  command
-      .add_option("--q-offset", run.sequences.qOffset,
-                  "Where queries stand. none (default): from 0 on; lengths: the last query at the last key")
-      ->type_name("FROM")
-      ->transform(oneOf({{"none", {}}, {"lengths", {}}}));
+      ->transform(oneOf({"auto", {"forward", {"fwd"}}, "decode", {"backward", {"bwd"}}}));
+  addChoice(command, "--q-offset", run.sequences.qOffset, "FROM", {"none", "lengths"},
+            "Where queries stand. none (default): from 0 on; lengths: the last query at the last key");
   command.add_flag("--no-block-mask", run.noBlockMask, "Evaluate mask_mod everywhere instead of building a block mask");
   run.gradients.addTo(command);
   run.kernel.addTo(command);

@@ -40,9 +40,7 @@ const char* masksText(const Mod& mod) {
 }
 
 std::string capturesText(const Mod& mod) {
-  std::string text;
-  for (const CaptureInfo& capture : mod.captures())
-    text += fmt::format("{:12}{}\n", text.empty() ? "captures" : "", declaration(capture));
+  const std::string text = labelled("captures", mod.captures(), declaration);
   return text.empty() ? "captures    none\n" : text;
 }
 

@@ -3,9 +3,18 @@
 
 #include "attnc/explain.h"
 
+#include <fmt/format.h>
+
 #include <string>
 
 namespace attnc::cli {
+
+/// Returns a line for each of `all`, by lineOf(one), behind a label of the first: "gathers     ...".
+template <class All, class LineOf> std::string labelled(const char* label, const All& all, LineOf lineOf) {
+  std::string text;
+  for (const auto& one : all) text += fmt::format("{:12}{}\n", text.empty() ? label : "", lineOf(one));
+  return text;
+}
 
 /// Returns "score_mod, mask_mod".
 std::string functionsText(const Mod& mod);

@@ -17,9 +17,10 @@
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <llvm/ADT/STLExtras.h>
+#include <llvm/ADT/StringExtras.h>
 
 #include <algorithm>
-#include <cctype>
 #include <cstdio>
 #include <set>
 #include <tuple>
@@ -34,8 +35,7 @@ constexpr int64_t kMaxDrawnToExplain = int64_t(1) << 28; // a gigabyte, drawn wi
 /// Calls visit(name, tensor) for each optional tensor that the mod does not capture itself.
 template <class Visit> void forEachOptionalHost(const Mod& mod, HostOperands& operands, Visit visit) {
   const auto visitUnlessCaptured = [&](const char* name, std::optional<HostTensor>& tensor) {
-    if (std::none_of(mod.captures().begin(), mod.captures().end(),
-                     [&](const CaptureInfo& capture) { return capture.name == name; }))
+    if (llvm::none_of(mod.captures(), [&](const CaptureInfo& capture) { return capture.name == name; }))
       visit(name, tensor);
   };
 #define ATTNC_OPTIONAL(member, name, feature) visitUnlessCaptured(#name, operands.member);
@@ -72,47 +72,44 @@ Status takeColumns(const HostTensor& from, int64_t columns, HostTensor& to) {
   return {};
 }
 
-Status readOperands(const Mod& mod, const ProblemOptions& options, const Needed& needed, Elements elements,
-                    NamedTensors& file, HostOperands& operands) {
-  const std::map<std::string, std::string> given = assignments("--set", options.sets);
+std::map<std::string, Want> capturesWanted(const Mod& mod, const Needed& needed) {
   std::map<std::string, Want> wants;
   for (const CaptureInfo& capture : mod.captures())
-    if (!given.count(capture.name))
-      wants[capture.name] =
-          capture.kind != CaptureInfo::Kind::Tensor || needed(capture.name) ? Want::Data : Want::Shape;
+    wants[capture.name] = capture.kind != CaptureInfo::Kind::Tensor || needed(capture.name) ? Want::Data : Want::Shape;
+  return wants;
+}
+
+Status readOperands(const Mod& mod, const ProblemOptions& options, const Needed& needed, Elements elements,
+                    NamedTensors& file, HostOperands& operands) {
+  std::map<std::string, Want> wants = capturesWanted(mod, needed);
+  for (const auto& [name, value] : assignments("--set", options.sets)) wants.erase(name);
   for (const char* name : {"q", "k", "v"})
     if (name[0] != 'v' || !options.target.vInK) wants[name] = elements == Elements::All ? Want::Data : Want::Shape;
   forEachOptionalHost(mod, operands, [&](const char* name, auto&) { wants[name] = Want::Data; });
   if (options.backward) wants["dout"] = wants["dlse"] = Want::Data;
-  auto read = readSafetensors(options.input, [&](const std::string& name) {
-    auto found = wants.find(name);
-    return found == wants.end() ? Want::Nothing : found->second;
-  });
-  if (!read) return std::move(read).error();
+  ATTNC_TRY_AS(read, readSafetensors(options.input, wants));
   ATTNC_TRY(checkNames(options, read->names, wants));
   file = std::move(read->tensors);
   if (const auto k = file.find("k"); options.backward && k != file.end() && k->second.dtype == DType::E4M3)
     return Error::environment(
         fmt::format("{}: k is e4m3, of which there is no backward pass", inQuotes(options.input)));
+  const auto missing = [&](const char* name, const std::string& advice = "") {
+    return Error::environment(fmt::format("{}: no tensor '{}'", inQuotes(options.input), name),
+                              namesText(read->names) + advice);
+  };
   std::vector<std::pair<const char*, HostTensor*>> needs{{"q", &operands.q}, {"k", &operands.k}};
   if (!options.target.vInK) needs.emplace_back("v", &operands.v);
   if (options.backward) needs.emplace_back("dout", &operands.dOut);
   for (auto [name, target] : needs) {
     auto node = file.extract(name);
-    if (node.empty())
-      return Error::environment(fmt::format("{}: no tensor '{}'", inQuotes(options.input), name),
-                                namesText(read->names) + "; save the operand as '" + name + "'");
+    if (node.empty()) return missing(name, fmt::format("; save the operand as '{}'", name));
     *target = std::move(node.mapped());
   }
   forEachOptionalHost(mod, operands, [&](const char* name, std::optional<HostTensor>& tensor) {
     if (auto node = file.extract(name); !node.empty()) tensor = std::move(node.mapped());
   });
-  if (options.sequences.kvLengths && !operands.kvLengths)
-    return Error::environment(fmt::format("{}: no tensor 'kv_lengths'", inQuotes(options.input)),
-                              namesText(read->names));
-  if (options.sequences.ragged && !operands.cuSeqlensQ)
-    return Error::environment(fmt::format("{}: no tensor 'cu_seqlens_q'", inQuotes(options.input)),
-                              namesText(read->names));
+  if (options.sequences.kvLengths && !operands.kvLengths) return missing("kv_lengths");
+  if (options.sequences.ragged && !operands.cuSeqlensQ) return missing("cu_seqlens_q");
   if (auto node = file.extract("dlse"); options.backward && !node.empty()) operands.dLse = std::move(node.mapped());
   if (options.target.vInK) {
     ATTNC_TRY(takeColumns(operands.k, options.target.vInK, operands.v));
@@ -127,15 +124,23 @@ Status readOperands(const Mod& mod, const ProblemOptions& options, const Needed&
   return operands.dLse ? fromPacked("dlse", *operands.dLse) : Status();
 }
 
+/// Returns an f32 tensor whose element i is that of `from` at index(i).
+template <class Index> HostTensor picked(std::vector<int64_t> shape, const HostTensor& from, Index index) {
+  HostTensor tensor = HostTensor::make(DType::F32, std::move(shape));
+  for (int64_t i = 0; i < tensor.elements(); ++i)
+    writeElement(tensor.bytes.data(), DType::F32, i, readElement(from.bytes.data(), DType::F32, index(i)).real);
+  return tensor;
+}
+
 /// Moves scales of rows or pages to the cache, and replaces them by those of positions, [B, HKV, KV_LEN].
 void gatherScales(std::optional<HostTensor>& scales, std::optional<HostTensor>& stored, int64_t pageSize,
                   const HostTensor& table, const HostTensor& lengths) {
   if (!scales || scales->shape.size() < 3) return;
-  HostTensor pool = HostTensor::make(DType::F32, {scales->shape[0], scales->shape[1], pageSize, 1});
   const int64_t each = pageSize / std::max<int64_t>(scales->shape[2], 1);
-  for (int64_t i = 0; i < pool.elements() && !scales->bytes.empty(); ++i)
-    writeElement(pool.bytes.data(), DType::F32, i, readElement(scales->bytes.data(), DType::F32, i / each).real);
-  HostTensor rows = gatherPages(pool, table, lengths);
+  const std::vector<int64_t> shape{scales->shape[0], scales->shape[1], pageSize, 1};
+  HostTensor rows = gatherPages(scales->bytes.empty() ? HostTensor::make(DType::F32, shape)
+                                                      : picked(shape, *scales, [&](int64_t i) { return i / each; }),
+                                table, lengths);
   rows.shape.pop_back();
   stored = std::move(scales);
   scales = std::move(rows);
@@ -181,14 +186,6 @@ void gatherCache(const ProblemShape& problem, HostOperands& operands) {
       gatherScales(*scales, *stored, operands.cache->k.shape[2], *operands.pageTable, *operands.kvLengths);
 }
 
-/// Returns the first row of each page.
-HostTensor firstRows(const HostTensor& pool) {
-  HostTensor first = HostTensor::make(DType::F32, {pool.shape[0], pool.shape[1], 1, 1});
-  for (int64_t i = 0; i < first.elements(); ++i)
-    writeElement(first.bytes.data(), DType::F32, i, readElement(pool.bytes.data(), DType::F32, i * pool.shape[2]).real);
-  return first;
-}
-
 /// Returns the shape of random scales. `length`: Q_LEN or KV_LEN.
 std::vector<int64_t> scalesShape(const ProblemOptions& options, const HostTensor& of, int64_t length) {
   if (options.target.fp8.areOfRows()) return {of.shape.begin(), of.shape.end() - 1};
@@ -209,13 +206,12 @@ void dealCache(const ProblemOptions& options, HostOperands& operands) {
     if (!options.target.fp8.areOfRows() || !*from) continue;
     const bool areOfPages = options.target.fp8.scales == "pages";
     HostTensor& scales = **from; // [B, HKV, KV_LEN]
-    for (int64_t i = 0; areOfPages && i < scales.elements(); ++i)
-      writeElement(scales.bytes.data(), DType::F32, i,
-                   readElement(scales.bytes.data(), DType::F32, i / rows * rows).real);
+    if (areOfPages) scales = picked(scales.shape, scales, [&](int64_t i) { return i / rows * rows; });
     HostTensor column = scales;
     column.shape.push_back(1);
     *to = dealToPages(column, *operands.pageTable, *operands.kvLengths, operands.pageTable->elements(), rows);
-    if (areOfPages) *to = firstRows(**to);
+    if (areOfPages) // one for each
+      *to = picked({(*to)->shape[0], (*to)->shape[1], 1, 1}, **to, [&](int64_t i) { return i * rows; });
   }
   operands.cache = std::move(cache);
 }
@@ -362,22 +358,25 @@ void checkStdin(const ProblemOptions& options) {
                      "give the mod as a file, or as --expr");
 }
 
-std::vector<CaptureInfo> capturesInFile(const ProblemOptions& options) {
-  if (options.input.empty() || options.input == "-") return {};
-  const auto isName = [](const std::string& name) {
-    const auto isNameChar = [](unsigned char c) { return std::isalnum(c) || c == '_'; };
-    return !name.empty() && !std::isdigit(static_cast<unsigned char>(name[0])) &&
-           std::all_of(name.begin(), name.end(), isNameChar);
-  };
+namespace {
+
+/// Returns what the file could provide to a mod. Empty if the file cannot be read, or comes from stdin: the actual read
+/// reports why.
+std::vector<CaptureInfo> capturesInFile(const std::string& path) {
   std::vector<CaptureInfo> captures;
-  auto read = readSafetensors(options.input, [](const std::string&) { return Want::Nothing; });
+  if (path.empty() || path == "-") return captures;
+  const auto isName = [](llvm::StringRef name) {
+    return !name.empty() && !llvm::isDigit(name[0]) &&
+           llvm::all_of(name, [](char c) { return llvm::isAlnum(c) || c == '_'; });
+  };
+  auto read = readSafetensors(path, [](const std::string&) { return Want::Nothing; });
   if (!read) return captures;
   constexpr size_t kMost = 64;
   for (const std::string& name : read->names) {
     if (!isName(name) || name == "q" || name == "k" || name == "v" || captures.size() >= kMost) continue;
     // Read one by one, so that a tensor that no mod can capture does not block the others.
-    auto one = readSafetensors(options.input,
-                               [&](const std::string& other) { return other == name ? Want::Shape : Want::Nothing; });
+    auto one =
+        readSafetensors(path, [&](const std::string& other) { return other == name ? Want::Shape : Want::Nothing; });
     if (!one) continue;
     const HostTensor& tensor = one->tensors.at(name);
     CaptureInfo info{.name = name, .kind = CaptureInfo::Kind::Tensor, .dtype = tensor.dtype};
@@ -386,6 +385,15 @@ std::vector<CaptureInfo> capturesInFile(const ProblemOptions& options) {
     captures.push_back(std::move(info));
   }
   return captures;
+}
+
+} // namespace
+
+Expected<Mod> loadMod(const ProblemOptions& options) {
+  checkStdin(options);
+  ModOptions mod = options.mod;
+  mod.available = capturesInFile(options.input);
+  return mod.loadTelling();
 }
 
 PrepareOptions prepareOptions(const ProblemOptions& options) {
@@ -455,32 +463,14 @@ Expected<Captures> gradientsAsked(const Mod& mod, const GradientOptions& asked, 
   return gradients;
 }
 
-Expected<HostOperands> drawCaptures(const Mod& mod, const ProblemOptions& options, const ProblemShape& problem) {
-  HostOperands operands;
-  operands.problem = problem;
-  NamedTensors file;
-  Generator generator(options.seed, problem, kMaxDrawnToExplain);
-  const Needed needed(mod, Elements::OfMask);
-  ATTNC_TRY(collectCaptures(mod, options, file, &generator, needed, Drawn::All, operands));
-  ATTNC_TRY(checkCaptures(mod, operands.captures, operands.problem));
-  return operands;
-}
-
 Expected<HostOperands> findCaptures(const Mod& mod, const ProblemOptions& options, const CapturesAsked& asked) {
   HostOperands operands;
   NamedTensors file;
   const Needed needed(mod, asked.elements);
   if (!options.input.empty()) {
-    std::map<std::string, Want> wants;
-    for (const CaptureInfo& capture : mod.captures())
-      wants[capture.name] =
-          capture.kind != CaptureInfo::Kind::Tensor || needed(capture.name) ? Want::Data : Want::Shape;
+    std::map<std::string, Want> wants = capturesWanted(mod, needed);
     for (const char* name : {"q", "k"}) wants[name] = asked.withScores ? Want::Data : Want::Shape;
-    auto read = readSafetensors(options.input, [&](const std::string& name) {
-      auto found = wants.find(name);
-      return found == wants.end() ? Want::Nothing : found->second;
-    });
-    if (!read) return std::move(read).error();
+    ATTNC_TRY_AS(read, readSafetensors(options.input, wants));
     file = std::move(read->tensors);
     for (auto [name, target] : {std::pair("q", &operands.q), std::pair("k", &operands.k)})
       if (auto node = file.extract(name); !node.empty()) *target = std::move(node.mapped());

@@ -13,17 +13,14 @@
 
 namespace attnc::cli {
 
-/// Returns what the file of --in could provide to a mod that does not declare its captures: each tensor whose name is a
-/// valid name, with free extents. Empty if the file cannot be read, or comes from stdin: the actual read reports why.
-std::vector<CaptureInfo> capturesInFile(const ProblemOptions& options);
+/// Reads the mod. A capture that it does not declare may be a tensor of the file of --in, with free extents, if its
+/// name is a valid one. Throws CLI::Error as ModOptions::load().
+Expected<Mod> loadMod(const ProblemOptions& options);
 
 /// Finds every operand. A capture comes from the first of: --set, the file, --pin, and with --random the generator.
 /// Errors: Blame::Environment naming the tensor or capture: missing, wrong dtype or shape. A --set that names nothing,
 /// or whose value does not fit, throws CLI::ValidationError.
 Expected<HostOperands> findOperands(const Mod& mod, const ProblemOptions& options, Elements elements = Elements::All);
-
-/// Finds the captures without q, k and v, for Elements::OfMask, in a problem of this shape. Does not read the file.
-Expected<HostOperands> drawCaptures(const Mod& mod, const ProblemOptions& options, const ProblemShape& problem);
 
 /// What findCaptures() should find.
 struct CapturesAsked {

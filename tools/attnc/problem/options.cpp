@@ -1,5 +1,6 @@
 #include "problem/options.h"
 
+#include "add_option.h"
 #include "commands.h"
 #include "problem/mod_text.h"
 #include "progress.h"
@@ -10,16 +11,15 @@
 #include "support/try.h"
 #include "tools/device/device.h"
 
-#include <CLI/CLI.hpp>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <llvm/ADT/STLExtras.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
-#include <unistd.h>
 
 namespace attnc::cli {
 namespace {
@@ -28,17 +28,11 @@ namespace {
 constexpr size_t kMaxTextBytes = 16 << 20;
 
 Expected<std::string> readStdin() {
-  std::string text;
-  char chunk[1 << 14];
-  for (;;) {
-    ssize_t count = ::read(STDIN_FILENO, chunk, sizeof(chunk));
-    if (count < 0 && errno == EINTR) continue;
-    if (count < 0) return Error::environment(std::string("cannot read stdin: ") + std::strerror(errno));
-    if (count == 0) return text;
-    text.append(chunk, size_t(count));
-    if (text.size() > kMaxTextBytes)
-      return Error::environment(fmt::format("stdin: more than {} bytes are no mod", kMaxTextBytes));
-  }
+  std::string text(kMaxTextBytes + 1, 0);
+  text.resize(std::fread(text.data(), 1, text.size(), stdin));
+  if (std::ferror(stdin)) return Error::environment(std::string("cannot read stdin: ") + std::strerror(errno));
+  if (text.size() <= kMaxTextBytes) return text;
+  return Error::environment(fmt::format("stdin: more than {} bytes are no mod", kMaxTextBytes));
 }
 
 /// Whether a text is IR as `attnc emit` writes it. No mod begins like this.
@@ -70,9 +64,8 @@ std::vector<std::string> pinnable(const Mod& mod) {
 }
 
 bool isTensor(const Mod& mod, const std::string& name) {
-  return std::any_of(mod.captures().begin(), mod.captures().end(), [&](const CaptureInfo& capture) {
-    return capture.name == name && capture.kind == CaptureInfo::Kind::Tensor;
-  });
+  const auto isIt = [&](const CaptureInfo& one) { return one.name == name && one.kind == CaptureInfo::Kind::Tensor; };
+  return llvm::any_of(mod.captures(), isIt);
 }
 
 /// Returns how to repair an expression or a declaration of the command line.
@@ -108,12 +101,12 @@ void throwDefineErrors(const Error& error) {
       throw wrongUsage(diagnostic.file.substr(1, diagnostic.file.size() - 2), diagnostic.message, diagnostic.hint);
 }
 
-void addChoice(CLI::App& command, bool& value, const char* flag, int, const char* text) {
+void addRow(CLI::App& command, bool& value, const char* flag, int, const char* text) {
   command.add_flag(flag, value, text);
 }
 
-void addChoice(CLI::App& command, float& value, const char* flag, int limit, const char* text) {
-  command.add_option(flag, value, text)->type_name("NUMBER")->check([limit](const std::string& given) {
+void addRow(CLI::App& command, float& value, const char* flag, int limit, const char* text) {
+  addOption(command, flag, value, "NUMBER", text)->check([limit](const std::string& given) {
     float number = 0;
     const bool isServed = CLI::detail::lexical_cast(given, number) && number >= 0 && float(limit) > number;
     return isServed ? std::string() : fmt::format("{} is not a number in [0, {})", given, limit);
@@ -123,42 +116,29 @@ void addChoice(CLI::App& command, float& value, const char* flag, int limit, con
 } // namespace
 
 void ModOptions::addTo(CLI::App& command) {
-  command.add_option("mod", path, "The mod: a file with score_mod and/or mask_mod, or IR text (*.ir); -: stdin")
-      ->type_name("MOD");
+  addOption(command, "mod", path, "MOD", "The mod: a file with score_mod and/or mask_mod, or IR text (*.ir); -: stdin");
   addChoicesTo(command);
 }
 
 void ModOptions::addChoicesTo(CLI::App& command) {
   command.add_option("--expr", expression, "The mod as one expression, e.g. \"q_idx >= kv_idx\" or \"score * 0.5\"");
-  command
-      .add_option(
-          "--mod", mods,
-          "Which function of the file is the mod: its name, or a call that makes it, e.g. \"make_mask(offsets)\"")
-      ->allow_extra_args(false)
-      ->type_name("EXPR");
-  command
-      .add_option("--capture", captures,
-                  "Declare what the file has not: \"offsets: i32[N]\", \"window: int\". It wins over assignments")
-      ->allow_extra_args(false)
-      ->type_name("NAME:TYPE");
-  command.add_option("-D,--define", defines, "Override a constant of the mod: NAME=VALUE, VALUE a Python literal")
-      ->allow_extra_args(false)
-      ->type_name("NAME=VALUE")
+  addRepeated(command, "--mod", mods, "EXPR",
+              "Which function of the file is the mod: its name, or a call that makes it, e.g. \"make_mask(offsets)\"");
+  addRepeated(command, "--capture", captures, "NAME:TYPE",
+              "Declare what the file has not: \"offsets: i32[N]\", \"window: int\". It wins over assignments");
+  addRepeated(command, "-D,--define", defines, "NAME=VALUE",
+              "Override a constant of the mod: NAME=VALUE, VALUE a Python literal")
       ->check(checkAssignment);
   std::vector<Choice> warnings;
-  for (const std::string& id : warningIds()) warnings.push_back({id, {}});
+  for (const std::string& id : warningIds()) warnings.emplace_back(id);
   command.add_flag("--werror", werror, "A warning about the mod is an error, with exit code 1");
-  command.add_option("--no-warn", noWarn, "Leave out one kind of warning, e.g. unused-capture")
-      ->allow_extra_args(false)
-      ->type_name("ID")
+  addRepeated(command, "--no-warn", noWarn, "ID", "Leave out one kind of warning, e.g. unused-capture")
       ->transform(oneOf(std::move(warnings)));
 }
 
 std::vector<Diagnostic> ModOptions::warnings(const Mod& mod) const {
   std::vector<Diagnostic> left = mod.warnings();
-  std::erase_if(left, [&](const Diagnostic& warning) {
-    return std::find(noWarn.begin(), noWarn.end(), warning.id) != noWarn.end();
-  });
+  std::erase_if(left, [&](const Diagnostic& warning) { return llvm::is_contained(noWarn, warning.id); });
   return left;
 }
 
@@ -208,18 +188,13 @@ Expected<Mod> ModOptions::loadTelling() const {
 }
 
 void TargetOptions::addTo(CLI::App& command) {
-  CLI::Option* option = command
-                            .add_option("--arch", arch,
-                                        "GPU architecture: sm_80, sm_89, sm_90a (sm_90 means it), ...; native: that of "
-                                        "the GPU here; compute_90:\n"
-                                        "sm_90 with the kernels that all GPUs have")
-                            ->type_name("ARCH")
-                            ->transform(architecture());
-  if (!arch.empty()) option->capture_default_str();
-  addDType(command, dtype, "Of q, k, v and out: bf16, fp16, fp32; e4m3: of q, k and v");
-  command.add_option("--head-dim", headDim, "Of q and k: a multiple of 8 from 8 to 256; decode on sm_90a: to 576")
+  addOption(command, "--arch", arch, "ARCH",
+            "GPU architecture: sm_80, sm_89, sm_90a (sm_90 means it), ...; native: that of the GPU here; compute_90:\n"
+            "sm_90 with the kernels that all GPUs have")
       ->capture_default_str()
-      ->check(checkHeadDim);
+      ->transform(architecture());
+  addDType(command, dtype, "Of q, k, v and out: bf16, fp16, fp32; e4m3: of q, k and v");
+  addHeadDim(command, headDim, "Of q and k");
   command.add_option("--head-dim-v", headDimV, "Of v and out, where it differs")->check(checkHeadDimV);
   addVInK(command, vInK)->excludes("--head-dim-v");
   fp8.addTo(command, /*draws=*/false);
@@ -246,27 +221,18 @@ void KernelFlags::addTo(CLI::App& command) {
     const bool isMachine = name.starts_with("sm");
     families.push_back({name, isMachine ? std::vector{arch, arch + "a", name + "a"} : std::vector<std::string>()});
   }
-  command.add_option("--kernel-family", family, fmt::format("Which template: {}", fmt::join(names, ", ")))
-      ->type_name("FAMILY")
-      ->capture_default_str()
-      ->transform(oneOf(std::move(families)));
-  command
-      .add_option("--tile", tile,
-                  "Which tile of the family, e.g. 192x128x12, of the backward kernel where gradients are asked for;\n"
-                  "default: that of `attnc tune`, else the model's")
-      ->type_name("TILE");
-#define ATTNC_CHOICE(type, member, c_type, name, limit, flag, text) addChoice(command, member, "--" flag, limit, text);
+  addChoice(command, "--kernel-family", family, "FAMILY", std::move(families),
+            fmt::format("Which template: {}", fmt::join(names, ", ")));
+  addOption(command, "--tile", tile, "TILE",
+            "Which tile of the family, e.g. 192x128x12, of the backward kernel where gradients are asked for;\n"
+            "default: that of `attnc tune`, else the model's");
+#define ATTNC_CHOICE(type, member, c_type, name, limit, flag, text) addRow(command, member, "--" flag, limit, text);
 #include "attnc/choices.def"
-  command.add_option("--pin", pins, "Fold a length or a number into the kernel, e.g. KV_LEN=8192")
-      ->allow_extra_args(false)
-      ->type_name("NAME=N")
+  addRepeated(command, "--pin", pins, "NAME=N", "Fold a length or a number into the kernel, e.g. KV_LEN=8192")
       ->check(checkAssignment);
-  command
-      .add_option(
-          "--max-work", maxWork,
-          "Instructions of the mod that are compiled at most; a longer one is refused. Default: ATTNC_MAX_WORK,\n"
-          "else 16000, which take some seconds")
-      ->type_name("N")
+  addOption(command, "--max-work", maxWork, "N",
+            "Instructions of the mod that are compiled at most; a longer one is refused. Default: ATTNC_MAX_WORK,\n"
+            "else 16000, which take some seconds")
       ->check(CLI::PositiveNumber);
   command.add_flag("--no-cache", noCache, "Compile anew: neither read nor write the cache on disk");
 }
@@ -304,13 +270,12 @@ Expected<Mod> pinned(const Mod& mod, const KernelFlags& kernel) {
   const std::vector<std::string> names = pinnable(mod);
   for (const auto& [name, value] : pins) {
     if (std::find(names.begin(), names.end(), name) != names.end()) continue;
-    std::string near = nearest(name, names);
     throw wrongUsage(
         "--pin",
         fmt::format("the mod has no extent and no number {}; it has {}", inQuotes(name), fmt::join(names, ", ")),
-        isTensor(mod, name) ? fmt::format("{} is a tensor, which each launch gives: leave the pin out", name)
-        : near.empty()      ? fmt::format("if it is a constant of the text: -D {}={}", name, value)
-                            : fmt::format("did you mean {}?", near));
+        isTensor(mod, name)
+            ? fmt::format("{} is a tensor, which each launch gives: leave the pin out", name)
+            : didYouMean(name, names, fmt::format("if it is a constant of the text: -D {}={}", name, value)));
   }
   auto result = mod.pinned(pins);
   if (!result) throwUsage("--pin", result.error());
@@ -326,7 +291,7 @@ CLI::Validator dtypes() {
 }
 
 CLI::Option* addDType(CLI::App& command, std::string& dtype, const char* help) {
-  return command.add_option("--dtype", dtype, help)->type_name("DTYPE")->capture_default_str()->transform(dtypes());
+  return addOption(command, "--dtype", dtype, "DTYPE", help)->capture_default_str()->transform(dtypes());
 }
 
 DType dtypeOf(const std::string& name) {
@@ -340,16 +305,12 @@ void Fp8Options::addTo(CLI::App& command, bool draws) {
   CLI::Option* ofRows = command.add_flag_callback(
       "--row-scales", [this] { scales = "rows"; }, "With e4m3: a scale for each row of q, k and v, not for each head");
   if (draws)
-    command
-        .add_option("--scales", scales,
-                    "With e4m3: what has a scale of its own: heads, blocks (of 128 rows), rows, pages (of k and v)")
-        ->type_name("OF")
-        ->capture_default_str()
-        ->excludes(ofRows)
-        ->transform(oneOf({{"heads", {"head"}}, {"blocks", {"block"}}, {"rows", {"row"}}, {"pages", {"page"}}}));
-  command.add_option("--out-dtype", outDType, "Of out, if q is e4m3: bf16 (default), fp16")
-      ->type_name("DTYPE")
-      ->transform(oneOf({{"bf16", {"bfloat16"}}, {"fp16", {"f16", "float16", "half"}}}));
+    addChoice(command, "--scales", scales, "OF",
+              {{"heads", {"head"}}, {"blocks", {"block"}}, {"rows", {"row"}}, {"pages", {"page"}}},
+              "With e4m3: what has a scale of its own: heads, blocks (of 128 rows), rows, pages (of k and v)")
+        ->excludes(ofRows);
+  addChoice(command, "--out-dtype", outDType, "DTYPE", {{"bf16", {"bfloat16"}}, {"fp16", {"f16", "float16", "half"}}},
+            "Of out, if q is e4m3: bf16 (default), fp16");
 }
 
 void Fp8Options::check(DType ofQ) const {
@@ -375,9 +336,7 @@ CLI::Option* addVInK(CLI::App& command, int& columns) {
 }
 
 void addSets(CLI::App& command, std::vector<std::string>& sets) {
-  command.add_option("--set", sets, "Give a capture its value: NAME=VALUE, for scalars and 0-d tensors")
-      ->allow_extra_args(false)
-      ->type_name("NAME=VALUE")
+  addRepeated(command, "--set", sets, "NAME=VALUE", "Give a capture its value: NAME=VALUE, for scalars and 0-d tensors")
       ->check(checkAssignment);
 }
 

@@ -1,8 +1,8 @@
 #include "problem/problem_options.h"
 
+#include "add_option.h"
 #include "text.h"
 
-#include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
 namespace attnc::cli {
@@ -27,16 +27,12 @@ void checkFp8(const ProblemOptions& options) {
 }
 
 void KindOptions::addTo(CLI::App& command, bool takesBackward) {
-  std::vector<Choice> choices{{"auto", {}}, {"forward", {"fwd"}}, {"decode", {}}};
+  std::vector<Choice> choices{"auto", {"forward", {"fwd"}}, "decode"};
   if (takesBackward) choices.push_back({"backward", {"bwd"}});
-  command
-      .add_option("--kernel", kind,
-                  std::string("Which kernel: auto (a decode kernel where that is faster), forward, decode (few queries "
-                              "over\nlong KV, which it divides)") +
-                      (takesBackward ? ", backward (gradients)" : ""))
-      ->type_name("KERNEL")
-      ->capture_default_str()
-      ->transform(oneOf(std::move(choices)));
+  addChoice(command, "--kernel", kind, "KERNEL", std::move(choices),
+            std::string("Which kernel: auto (a decode kernel where that is faster), forward, decode (few queries "
+                        "over\nlong KV, which it divides)") +
+                (takesBackward ? ", backward (gradients)" : ""));
 }
 
 std::optional<bool> KindOptions::decode() const {

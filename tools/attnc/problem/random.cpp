@@ -82,7 +82,7 @@ LargeScores LargeScores::parse(const std::string& text) {
   if (comma == text.size()) return large;
   std::string name = text.substr(comma + 1);
   std::vector<Choice> choices;
-  for (const char* pattern : kNames) choices.push_back({pattern, {}});
+  for (const char* pattern : kNames) choices.emplace_back(pattern);
   if (std::string wrong = oneOf(choices)(name); !wrong.empty()) throw wrongUsage("--large", wrong, /*hint=*/"");
   large.pattern = Pattern(std::find(std::begin(kNames), std::end(kNames), name) - std::begin(kNames));
   return large;

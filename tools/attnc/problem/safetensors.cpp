@@ -210,6 +210,13 @@ Expected<FileTensors> readSafetensors(const std::string& path, const Wanted& wan
   return readSafetensors(stream, size, path, wanted);
 }
 
+Expected<FileTensors> readSafetensors(const std::string& path, const std::map<std::string, Want>& wants) {
+  return readSafetensors(path, [&](const std::string& name) {
+    const auto found = wants.find(name);
+    return found == wants.end() ? Want::Nothing : found->second;
+  });
+}
+
 Expected<FileTensors> readSafetensors(std::istream& stream, std::optional<uint64_t> size, const std::string& name,
                                       const Wanted& wanted) {
   return Reader(stream, size, name, wanted).read();

@@ -34,6 +34,9 @@ inline Want wantAll(const std::string&) { return Want::Data; }
 /// and, if possible, the tensor.
 Expected<FileTensors> readSafetensors(const std::string& path, const Wanted& wanted = wantAll);
 
+/// Reads the tensors that `wants` names.
+Expected<FileTensors> readSafetensors(const std::string& path, const std::map<std::string, Want>& wants);
+
 /// Reads a stream of `size` bytes, or of unknown length. `name` is the file's name in messages. A stream with a size
 /// must be able to seek.
 Expected<FileTensors> readSafetensors(std::istream& stream, std::optional<uint64_t> size, const std::string& name,

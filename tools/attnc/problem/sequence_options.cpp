@@ -1,11 +1,10 @@
 #include "problem/sequence_options.h"
 
+#include "add_option.h"
 #include "text.h"
-#include "usage.h"
 
 #include "attnc/kernel.h"
 
-#include <CLI/CLI.hpp>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -20,13 +19,10 @@ void SequenceOptions::addTo(CLI::App& command, const char* helpOfLengths, const 
                        fmt::join(kPageSizes, ", "));
   };
   command.add_option("--page-size", pageSize, helpOfPages)->check(isPageSize);
-  command
-      .add_option(
-          "--q-offset", qOffset,
-          "Forward, decode: where the queries of each sequence stand. none: from 0 on; lengths: the last query at the\n"
-          "last key (default where there are KV lengths); tensor: from where a tensor q_offsets [B] says")
-      ->type_name("FROM")
-      ->transform(oneOf({{"none", {}}, {"lengths", {}}, {"tensor", {}}}));
+  addChoice(
+      command, "--q-offset", qOffset, "FROM", {"none", "lengths", "tensor"},
+      "Forward, decode: where the queries of each sequence stand. none: from 0 on; lengths: the last query at the\n"
+      "last key (default where there are KV lengths); tensor: from where a tensor q_offsets [B] says");
 }
 
 void SequenceOptions::addRagged(CLI::App& command, const char* help) { command.add_flag("--ragged", ragged, help); }
@@ -39,6 +35,12 @@ std::optional<QueryOffsets> SequenceOptions::offsets() const {
 
 QueryOffsets SequenceOptions::settledOffsets() const {
   return offsets().value_or(lengths() ? QueryOffsets::FromLengths : QueryOffsets::None);
+}
+
+void SequenceOptions::checkPages(int64_t kvLen) const {
+  if (pageSize && kvLen % pageSize)
+    throw wrongUsage("--page-size", fmt::format("KV_LEN {} is no multiple of {}", kvLen, pageSize),
+                     fmt::format("take KV_LEN {}", (kvLen / pageSize + 1) * pageSize));
 }
 
 void SequenceOptions::check(bool isForward) const {

@@ -24,6 +24,8 @@ struct SequenceOptions {
   std::optional<QueryOffsets> offsets() const;
   /// Returns the same. Default: by kvLengths.
   QueryOffsets settledOffsets() const;
+  /// Throws CLI::ValidationError if pages do not divide the length.
+  void checkPages(int64_t kvLen) const;
   /// Throws CLI::ValidationError if one of the options is given for a backward kernel.
   void check(bool isForward) const;
 };

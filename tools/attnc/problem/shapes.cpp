@@ -81,4 +81,10 @@ Shapes shapesOf(const ProblemShape& problem, const TargetOptions& target, const 
   return shapes;
 }
 
+Expected<Preparation> settle(const Compiler& compiler, const Mod& mod, const Shapes& shapes,
+                             const PrepareOptions& options, bool isBackward) {
+  return isBackward ? compiler.settleTraining(mod, shapes.operands, shapes.outputs, shapes.gradients, options)
+                    : compiler.settle(mod, shapes.operands, shapes.outputs, options);
+}
+
 } // namespace attnc::cli

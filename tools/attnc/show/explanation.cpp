@@ -1,6 +1,9 @@
 #include "show/explanation.h"
 
 #include "problem/mod_text.h"
+#include "show/mask_text.h"
+
+#include "support/ceil_div.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -41,12 +44,8 @@ std::string blocksText(const MaskCensus& census, const ProblemShape& problem, bo
                        percent(count, census.blocks), why);
   };
   const char* whyPartial = !masks && census.live > census.full ? "  cut by the ends of the lengths" : "";
-  std::string scope = "every batch entry and head has its own";
-  if (shape.batch == 1 && problem.batch > 1)
-    scope = shape.heads == 1 && problem.qHeads > 1 ? "the same in all batch entries and heads"
-                                                   : "the same in all batch entries";
-  else if (shape.heads == 1 && problem.qHeads > 1)
-    scope = "the same in all heads";
+  std::string scope = scopeText(shape, problem);
+  if (scope.empty()) scope = "every batch entry and head has its own";
   std::string text =
       fmt::format("blocks      {:.0f} of {} x {}; {}\n", census.blocks, shape.qBlock, shape.kvBlock, scope) +
       line("live", census.live) + line("partial", census.live - census.full, whyPartial) + line("full", census.full) +
@@ -99,17 +98,33 @@ std::string bytesText(const MaskCensus& census, const Preparation& preparation) 
                      percent(census.live, census.blocks));
 }
 
+// Words by the numbers of enumerators.
+constexpr const char* kLoops[] = {
+    "all tiles: mask_mod is evaluated for every score",
+    "bounds computed by the mod: no block mask is built or read",
+    "block mask: lists of the partial and the full blocks, given at launch",
+    "lists of the blocks that live, which each launch makes first: no others are read",
+    "boxes of keys that queries see, computed by the mod: no block mask is built or read",
+    "block mask of boxes: lists of the partial and the full boxes of keys, given at launch"};
+static_assert(std::size(kLoops) == size_t(KvLoop::BoxMask) + 1);
+
+/// What is added to memory for one place where score_mod reads a capture.
+constexpr const char* kAdditions[] = {"one addition to memory a tile",
+                                      "one addition to memory a row of a tile",
+                                      "one addition to memory a column of a tile",
+                                      "one addition to memory a diagonal of a tile",
+                                      "one addition to memory a score",
+                                      "each score of a head has an element of its own",
+                                      "from sums along diagonals, which the kernel of dk and dv makes",
+                                      "from further columns of dq or dk: one addition to memory a row"};
+static_assert(std::size(kAdditions) == size_t(GradientSum::Per::Columns) + 1);
+
+constexpr const char* kSelects[] = {"", " + a select", " + a select by the bounds of its row, in place of mask_mod",
+                                    " + a select by the box of its row, in place of mask_mod"};
+static_assert(std::size(kSelects) == size_t(MaskSelect::Box) + 1);
+
 const char* loopText(KvLoop loop, bool masks) {
-  switch (loop) {
-  case KvLoop::AllTiles:
-    return masks ? "all tiles: mask_mod is evaluated for every score" : "all tiles: the mod masks nothing";
-  case KvLoop::Bounds: return "bounds computed by the mod: no block mask is built or read";
-  case KvLoop::BlockMask: return "block mask: lists of the partial and the full blocks, given at launch";
-  case KvLoop::Boxes: return "boxes of keys that queries see, computed by the mod: no block mask is built or read";
-  case KvLoop::BoxMask: return "block mask of boxes: lists of the partial and the full boxes of keys, given at launch";
-  case KvLoop::Listed: return "lists of the blocks that live, which each launch makes first: no others are read";
-  }
-  return "?";
+  return loop == KvLoop::AllTiles && !masks ? "all tiles: the mod masks nothing" : kLoops[int(loop)];
 }
 
 /// "3 (add, 2 mul)"
@@ -118,23 +133,6 @@ std::string perElementText(const OperationCounts& count) {
   for (const auto& [name, times] : count.perElement)
     names += fmt::format("{}{}{}", names.empty() ? "" : ", ", times > 1 ? std::to_string(times) + " " : "", name);
   return count.element ? fmt::format("{} ({})", count.element, names) : "0";
-}
-
-/// Describes what is added to memory for one place where score_mod reads a capture.
-const char* additionsText(const GradientSum& sum) {
-  using Per = GradientSum::Per;
-  if (!sum.per) return "0: no gradient arrives";
-  switch (*sum.per) {
-  case Per::Tile: return "one addition to memory a tile";
-  case Per::Row: return "one addition to memory a row of a tile";
-  case Per::Column: return "one addition to memory a column of a tile";
-  case Per::Diagonal: return "one addition to memory a diagonal of a tile";
-  case Per::Score: return "one addition to memory a score";
-  case Per::OwnElement: return "each score of a head has an element of its own";
-  case Per::Diagonals: return "from sums along diagonals, which the kernel of dk and dv makes";
-  case Per::Columns: return "from further columns of dq or dk: one addition to memory a row";
-  }
-  return "?";
 }
 
 /// Returns lines "tile", "resources", "advisories".
@@ -151,10 +149,7 @@ std::string stageText(const KernelSource& source, const CompiledKernel& compiled
                       compiled.spillBytes, compiled.staticSharedBytes + compiled.dynamicSharedBytes);
   std::vector<std::string> all = compiled.advisories;
   if (std::string spills = spillText(compiled.spillBytes); !spills.empty()) all.insert(all.begin(), spills);
-  std::string advisories;
-  for (const std::string& advisory : all)
-    advisories += fmt::format("{:12}{}\n", advisories.empty() ? "advisories" : "", advisory);
-  return text + (advisories.empty() ? "advisories  none\n" : advisories);
+  return text + (all.empty() ? "advisories  none\n" : labelled("advisories", all, [](auto& one) { return one; }));
 }
 
 /// Returns whether launches of a kernel go to another family, if that takes their layout. What only the naive family
@@ -237,12 +232,11 @@ std::string kindText(const Preparation& preparation, const std::vector<KernelSou
   const ProblemShape& problem = preparation.problem;
   const KernelSource& tile = sources.back();
   const int64_t group = problem.kvHeads ? problem.qHeads / problem.kvHeads : 0;
-  const auto tiles = [](int64_t extent, int size) { return (extent + size - 1) / size; };
   return text +
          fmt::format("division    {} tiles of rows (query x head of a KV head), of at most {} steps along KV, dealt "
                      "evenly to CTAs; {} bytes of workspace\n",
-                     problem.batch * problem.kvHeads * tiles(problem.qLen * group, tile.tileRows),
-                     tiles(problem.kvLen, tile.tileColumns), preparation.workspaceBytes);
+                     problem.batch * problem.kvHeads * ceilDiv(problem.qLen * group, tile.tileRows),
+                     ceilDiv(problem.kvLen, tile.tileColumns), preparation.workspaceBytes);
 }
 
 std::string workText(const MaskCensus& census, const std::optional<GridCensus>& grid, const Preparation& preparation,
@@ -258,16 +252,7 @@ std::string workText(const MaskCensus& census, const std::optional<GridCensus>& 
 }
 
 std::string scoreText(const ScoreCost& cost, KvLoop loop) {
-  const auto selectText = [&] {
-    switch (cost.select) {
-    case MaskSelect::None: return "";
-    case MaskSelect::Mask: return " + a select";
-    case MaskSelect::Bounds: return " + a select by the bounds of its row, in place of mask_mod";
-    case MaskSelect::Box: return " + a select by the box of its row, in place of mask_mod";
-    }
-    return "?";
-  };
-  const std::string cut = fmt::format("{}{}\n", perElementText(cost.partial), selectText());
+  const std::string cut = fmt::format("{}{}\n", perElementText(cost.partial), kSelects[int(cost.select)]);
   const std::string gradient =
       cost.gradient ? fmt::format("            gradient: {} more\n", perElementText(*cost.gradient)) : "";
   if (cost.masksAllBlocks && cost.select == MaskSelect::Mask) return "per score   all blocks: " + cut + gradient;
@@ -277,11 +262,10 @@ std::string scoreText(const ScoreCost& cost, KvLoop loop) {
 }
 
 std::string gradientsText(const std::vector<GradientSum>& sums) {
-  std::string text;
-  for (const GradientSum& sum : sums)
-    text += fmt::format("{:12}d_{}: {}{}\n", text.empty() ? "gradients" : "", sum.capture, additionsText(sum),
-                        sum.ofEachTerm ? ", for each term of a sum" : "");
-  return text;
+  return labelled("gradients", sums, [](const GradientSum& sum) {
+    return fmt::format("d_{}: {}{}", sum.capture, sum.per ? kAdditions[int(*sum.per)] : "0: no gradient arrives",
+                       sum.ofEachTerm ? ", for each term of a sum" : "");
+  });
 }
 
 } // namespace attnc::cli

@@ -20,6 +20,8 @@ JsonReport problemJson(const ProblemShape& problem) {
           {"KV_LEN", problem.kvLen}};
 }
 
+JsonReport shapeJson(const ProblemShape& p) { return {p.batch, p.qHeads, p.kvHeads, p.qLen, p.kvLen}; }
+
 JsonReport valuesJson(const Captures& captures) {
   JsonReport values = JsonReport::object();
   for (const auto& [name, value] : captures.all()) {

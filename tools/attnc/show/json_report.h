@@ -19,6 +19,8 @@ std::string jsonText(const JsonReport& report);
 
 /// Returns {"B": 1, "H": 16, ...}.
 JsonReport problemJson(const ProblemShape& problem);
+/// Returns [1, 16, ...].
+JsonReport shapeJson(const ProblemShape& problem);
 /// Returns the scalar captures that have a value, by name.
 JsonReport valuesJson(const Captures& captures);
 

@@ -8,6 +8,8 @@
 
 #include <fmt/chrono.h>
 #include <fmt/format.h>
+#include <llvm/ADT/SmallVector.h>
+#include <llvm/ADT/StringRef.h>
 
 #include <algorithm>
 #include <array>
@@ -19,14 +21,10 @@ namespace {
 
 constexpr size_t kShortKey = 12;
 
-std::vector<std::string_view> wordsOf(std::string_view text) {
-  std::vector<std::string_view> words;
-  while (!text.empty()) {
-    const size_t end = std::min(text.find(' '), text.size());
-    if (end > 0) words.push_back(text.substr(0, end));
-    text.remove_prefix(std::min(end + 1, text.size()));
-  }
-  return words;
+llvm::SmallVector<llvm::StringRef, 8> partsOf(llvm::StringRef text, char between) {
+  llvm::SmallVector<llvm::StringRef, 8> parts;
+  text.split(parts, between, /*MaxSplit=*/-1, /*KeepEmpty=*/false);
+  return parts;
 }
 
 std::string timeText(int64_t seconds, bool utc) {
@@ -57,18 +55,15 @@ std::string KernelRow::shortText() const {
 KernelRow rowOf(std::string_view name) {
   KernelRow row;
   std::array<std::string*, 3> leading{&row.program, &row.entry, &row.arch};
-  const std::pair<std::string_view, std::string*> named[] = {
+  const std::pair<llvm::StringRef, std::string*> named[] = {
       {"key", &row.key},          {"kind", &row.kind},           {"family", &row.family}, {"dtype", &row.dtype},
       {"head-dim", &row.headDim}, {"head-dim-v", &row.headDimV}, {"mod", &row.mod},       {"with", &row.features}};
   size_t count = 0;
-  for (std::string_view word : wordsOf(name)) {
-    const size_t equals = word.find('=');
-    if (equals == std::string_view::npos) {
-      if (count < leading.size()) *leading[count++] = word;
-      continue;
-    }
-    for (const auto& [label, field] : named)
-      if (word.substr(0, equals) == label) *field = word.substr(equals + 1);
+  for (llvm::StringRef word : partsOf({name.data(), name.size()}, ' ')) {
+    const auto [label, value] = word.split('=');
+    if (!word.contains('=') && count < leading.size()) *leading[count++] = word.str();
+    for (const auto& [known, field] : named)
+      if (word.contains('=') && label == known) *field = value.str();
   }
   return row;
 }
@@ -151,11 +146,7 @@ JsonReport jsonOf(const std::vector<KernelRow>& rows) {
     for (const auto& [name, text] : {std::pair("headDim", &row.headDim), std::pair("headDimV", &ofV)})
       if (int64_t number = 0; parseInteger(*text, number)) line[name] = number;
     line["with"] = JsonReport::array();
-    for (size_t begin = 0; begin < row.features.size();) {
-      const size_t end = std::min(row.features.find(',', begin), row.features.size());
-      line["with"].push_back(row.features.substr(begin, end - begin));
-      begin = end + 1;
-    }
+    for (llvm::StringRef feature : partsOf(row.features, ',')) line["with"].push_back(feature.str());
     line["bytes"] = row.bytes;
     if (row.lastUsed) line["lastUsed"] = timeText(row.lastUsed, /*utc=*/true);
     all.push_back(std::move(line));

@@ -1,9 +1,8 @@
 #include "show/mask_map.h"
 
+#include "support/ceil_div.h"
+
 #include <algorithm>
-#include <functional>
-#include <string_view>
-#include <unordered_map>
 
 namespace attnc::cli {
 namespace {
@@ -32,8 +31,6 @@ Cell cellOf(const BlockCounts& blocks) {
   if (blocks.full == 0) return blocks.live == 0 ? Cell::Empty : Cell::Partial;
   return blocks.full == blocks.all ? Cell::Full : 2 * blocks.full >= blocks.all ? Cell::Most : Cell::Some;
 }
-
-int64_t ceilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 /// Classifies the elements of a cell, which lie in one partial block.
 Cell judgeCell(const MaskReader& reader, int64_t b, int64_t h, const MaskRegion& cell) {
@@ -109,22 +106,6 @@ BlockCounts countBlocks(const BlockRuns& mask, const Heads& heads, const MaskReg
     for (int64_t q = region.qBegin / shape.qBlock; q < ceilDiv(region.qEnd, shape.qBlock); ++q)
       addRow(counts, mask.row(b, h, q), first, last);
   return counts;
-}
-
-std::vector<LikeHeads> likeHeads(const BlockRuns& mask, const MaskReader& reader, const Heads& heads,
-                                 const MaskRegion& region, const CellLimits& limits, size_t mostMaps) {
-  std::vector<LikeHeads> groups;
-  std::unordered_map<size_t, size_t> known; // hash of a map -> its group
-  for (const auto& [b, h] : heads) {
-    CellMap map = mapOf(mask, reader, b, h, region, limits);
-    const std::string_view bytes(reinterpret_cast<const char*>(map.cells.data()), map.cells.size());
-    const auto [found, isNew] = known.try_emplace(std::hash<std::string_view>()(bytes), groups.size());
-    if (isNew) groups.emplace_back();
-    LikeHeads& group = groups[found->second];
-    group.heads.emplace_back(b, h);
-    if (isNew && groups.size() <= mostMaps) group.map = std::move(map);
-  }
-  return groups;
 }
 
 } // namespace attnc::cli

@@ -5,6 +5,9 @@
 #include "attnc/explain.h"
 
 #include <cstdint>
+#include <functional>
+#include <string_view>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -53,11 +56,30 @@ struct CellLimits {
   int64_t elementsPerCell; ///< along each axis: how many elements may share a cell before blocks are drawn
 };
 
-/// Heads of the mask that look the same.
-struct LikeHeads {
+/// Heads whose maps look the same.
+template <class Map> struct Alike {
   Heads heads;
-  CellMap map; ///< empty beyond the limit of likeHeads()
+  Map map; ///< empty beyond the limit of alike()
 };
+using LikeHeads = Alike<CellMap>;
+
+/// Groups all given heads whose maps look the same, in their order. mapOf(b, h) makes a map. The first `mostMaps`
+/// groups have theirs.
+template <class MapOf> auto alike(const Heads& heads, size_t mostMaps, MapOf mapOf) {
+  using Map = decltype(mapOf(0, 0));
+  std::vector<Alike<Map>> groups;
+  std::unordered_map<size_t, size_t> known; // hash of a map -> its group
+  for (const auto& [b, h] : heads) {
+    Map map = mapOf(b, h);
+    const std::string_view bytes(reinterpret_cast<const char*>(map.cells.data()),
+                                 map.cells.size() * sizeof(map.cells[0]));
+    const auto [found, isNew] = known.try_emplace(std::hash<std::string_view>()(bytes), groups.size());
+    if (isNew) groups.emplace_back();
+    groups[found->second].heads.emplace_back(b, h);
+    if (isNew && groups.size() <= mostMaps) groups.back().map = std::move(map);
+  }
+  return groups;
+}
 
 /// Counts the blocks of these heads that have a part in the region.
 BlockCounts countBlocks(const BlockRuns& mask, const Heads& heads, const MaskRegion& region);
@@ -65,9 +87,5 @@ BlockCounts countBlocks(const BlockRuns& mask, const Heads& heads, const MaskReg
 /// Returns the map of one head. `reader` is for the mod and the captures that the mask was built from.
 CellMap mapOf(const BlockRuns& mask, const MaskReader& reader, int64_t b, int64_t h, const MaskRegion& region,
               const CellLimits& limits);
-
-/// Groups all given heads that look the same, in their order. The first `mostMaps` groups have their maps.
-std::vector<LikeHeads> likeHeads(const BlockRuns& mask, const MaskReader& reader, const Heads& heads,
-                                 const MaskRegion& region, const CellLimits& limits, size_t mostMaps);
 
 } // namespace attnc::cli

@@ -36,12 +36,8 @@ void addMaskCells(Picture& picture, const Panel& panel, const CellMap& map, cons
   if (map.ofElements) addBlockEnds(picture, panel, map, shape);
 }
 
-struct LegendLine {
-  Cell cell;
-  std::string words;
-};
-
-std::vector<LegendLine> legendOf(const BlockMaskShape& shape, const CellMap& map, const BlockCounts& counts) {
+std::vector<std::pair<Cell, std::string>> legendOf(const BlockMaskShape& shape, const CellMap& map,
+                                                   const BlockCounts& counts) {
   const auto share = [&](int64_t count) {
     return fmt::format("{} of {} blocks ({:.1f} %)", count, counts.all,
                        counts.all ? 100 * double(count) / double(counts.all) : 0);
@@ -78,12 +74,8 @@ Picture maskPicture(const BlockMaskShape& shape, const std::vector<LikeHeads>& g
   }
   int y = addPanels(picture, addLines(picture, 0, headings) + kGap / 2, panels);
   if (groups.size() > kMostPanels) y = addLines(picture, y, {moreText(groups.size() - kMostPanels)});
-  for (const LegendLine& line : legendOf(shape, groups.front().map, counts)) {
-    y += kLine;
-    picture.shapes.emplace_back(PictureRect{kPanelLeft, y - 9, 10, 10, colourOf(line.cell)});
-    addFrame(picture, kPanelLeft, y - 9, 10, 10, kFrame);
-    picture.add({kPanelLeft + 16, y, line.words});
-  }
+  for (const auto& [cell, words] : legendOf(shape, groups.front().map, counts))
+    addLegendLine(picture, kPanelLeft, y += kLine, colourOf(cell), words);
   picture.width += kGap / 2;
   picture.height = y + kGap;
   return picture;

@@ -14,19 +14,10 @@ namespace {
 
 constexpr int kLabelWidth = 9; // width of the q_idx labels, left of the frame
 
-/// Returns two characters, which together are about square.
-const char* glyphsOf(Cell cell) {
-  switch (cell) {
-  case Cell::Empty: return "  ";
-  case Cell::Partial: return "░░";
-  case Cell::Some: return "▒▒";
-  case Cell::Most:
-  case Cell::Live: return "▓▓";
-  case Cell::Full: return "██";
-  case Cell::Masked: return "··";
-  }
-  return "";
-}
+/// Two characters for each cell, which together are about square.
+constexpr const char* kGlyphs[] = {"  ", "░░", "▒▒", "▓▓", "██", "··", "▓▓"};
+static_assert(std::size(kGlyphs) == size_t(Cell::Live) + 1);
+const char* glyphsOf(Cell cell) { return kGlyphs[size_t(cell)]; }
 
 /// Returns how many cells apart labels stand, so that each fits with a space.
 int64_t cellsPerLabel(const CellGrid& grid) {
@@ -107,19 +98,7 @@ std::string headsText(const Heads& all, const BlockMaskShape& shape) {
 std::string moreText(size_t count) { return fmt::format("{} more look different: --batch and --head choose", count); }
 
 std::string mapText(const std::vector<LikeHeads>& groups, const BlockMaskShape& shape) {
-  std::string text;
-  size_t left = 0;
-  for (const LikeHeads& group : groups) {
-    const CellMap& map = group.map;
-    if (map.cells.empty() && &group != &groups.front()) {
-      ++left;
-      continue;
-    }
-    if (std::string heading = headsText(group.heads, shape); !heading.empty()) text += heading + "\n";
-    text += framedText(map, [&](size_t cell) { return glyphsOf(map.cells[cell]); });
-  }
-  if (left) text += moreText(left) + "\n";
-  return text + cellMeaning(groups.front().map, shape);
+  return groupsText(groups, shape, glyphsOf) + cellMeaning(groups.front().map, shape);
 }
 
 std::string sharesText(const CellMap& map, const BlockCounts& counts) {

@@ -32,4 +32,21 @@ std::string moreText(size_t count);
 /// Draws a frame with both axes around cells. `glyphs` gives two characters for each cell, by its index.
 std::string framedText(const CellGrid& grid, const std::function<std::string(size_t)>& glyphs);
 
+/// Draws the groups that have maps, each under its heads if these tell something. `glyphs` gives two characters for a
+/// cell.
+template <class Map, class Glyphs>
+std::string groupsText(const std::vector<Alike<Map>>& groups, const BlockMaskShape& shape, Glyphs glyphs) {
+  std::string text;
+  size_t left = 0;
+  for (const auto& [heads, map] : groups) {
+    if (map.cells.empty() && &map != &groups.front().map) {
+      ++left;
+      continue;
+    }
+    if (std::string heading = headsText(heads, shape); !heading.empty()) text += heading + "\n";
+    text += framedText(map, [&](size_t cell) { return std::string(glyphs(map.cells[cell])); });
+  }
+  return left ? text + moreText(left) + "\n" : text;
+}
+
 } // namespace attnc::cli

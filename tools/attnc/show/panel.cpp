@@ -78,6 +78,12 @@ void addFrame(Picture& picture, int x, int y, int width, int height, Rgb colour)
     picture.shapes.emplace_back(side);
 }
 
+void addLegendLine(Picture& picture, int x, int y, Rgb colour, const std::string& words) {
+  picture.shapes.emplace_back(PictureRect{x, y - 9, 10, 10, colour});
+  addFrame(picture, x, y - 9, 10, 10, kFrame);
+  picture.add({x + 16, y, words});
+}
+
 int addPanels(Picture& picture, int y, const std::vector<PanelDrawing>& panels) {
   int x = 0, rowHeight = 0;
   for (const PanelDrawing& drawing : panels) {

@@ -37,6 +37,9 @@ int addLines(Picture& picture, int y, const std::vector<std::string>& lines);
 /// Adds the frame of a rectangle, one unit wide, inside it.
 void addFrame(Picture& picture, int x, int y, int width, int height, Rgb colour);
 
+/// Adds a line of a legend, with its base line at `y`: a framed square, and words.
+void addLegendLine(Picture& picture, int x, int y, Rgb colour, const std::string& words);
+
 /// Places panels in rows from `y` on. Returns where they end.
 int addPanels(Picture& picture, int y, const std::vector<PanelDrawing>& panels);
 

@@ -263,10 +263,7 @@ Picture queryPicture(const std::vector<QueryMap>& maps, const std::vector<std::s
   }
   int y = top + rowHeight + kGap / 2;
   const auto addLegend = [&](KeyCell cell, const char* words) {
-    y += kLine;
-    picture.shapes.emplace_back(PictureRect{kGap, y - 9, 10, 10, kKeyColours[size_t(cell)]});
-    addFrame(picture, kGap, y - 9, 10, 10, kFrame);
-    picture.add({kGap + 16, y, words});
+    addLegendLine(picture, kGap, y += kLine, kKeyColours[size_t(cell)], words);
   };
   if (hasQuery) addLegend(KeyCell::Query, "the query, at its own place");
   addLegend(KeyCell::Seen, "a key that it sees; a cell is one token");

@@ -43,9 +43,9 @@ struct LogAxis {
 LogAxis axisOver(double least, double most, int from, int to) {
   const auto rounded = [](double value, bool up) {
     const double power = std::pow(10, std::floor(std::log10(value)));
-    double best = up ? 10 * power : power;
-    for (double factor : {1.0, 2.0, 5.0})
-      if (up ? factor * power >= value && factor * power < best : factor * power <= value) best = factor * power;
+    double best = power;
+    for (double factor : {2.0, 5.0, 10.0})
+      if (up ? best < value : factor * power <= value) best = factor * power;
     return std::log10(best);
   };
   const double low = rounded(least, false), high = rounded(most, true);

@@ -1,13 +1,12 @@
 #include "show/score_map.h"
 
+#include "support/ceil_div.h"
+
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <string_view>
-#include <unordered_map>
 
 namespace attnc::cli {
-namespace {
 
 ScoreMap scoreMapOf(const MaskReader& reader, int64_t b, int64_t h, const MaskRegion& region, const CellLimits& limits,
                     float score) {
@@ -17,40 +16,23 @@ ScoreMap scoreMapOf(const MaskReader& reader, int64_t b, int64_t h, const MaskRe
   ScoreMap map;
   map.region = region;
   map.qStep = map.kvStep = step;
-  map.rows = (rows + step - 1) / step;
-  map.columns = (columns + step - 1) / step;
+  map.rows = ceilDiv(rows, step);
+  map.columns = ceilDiv(columns, step);
   for (int64_t row = 0; row < map.rows; ++row)
     for (int64_t column = 0; column < map.columns; ++column) {
       const int64_t q = std::min(region.qBegin + row * step + step / 2, region.qEnd - 1);
       const int64_t kv = std::min(region.kvBegin + column * step + step / 2, region.kvEnd - 1);
       const float after =
           reader.isLive(b, h, q, kv) ? reader.scoreOf(score, b, h, q, kv) : std::numeric_limits<float>::quiet_NaN();
-      map.scores.push_back(after);
+      map.cells.push_back(after);
     }
   return map;
-}
-
-} // namespace
-
-std::vector<LikeScores> likeScores(const MaskReader& reader, const Heads& heads, const MaskRegion& region,
-                                   const CellLimits& limits, float score, size_t mostMaps) {
-  std::vector<LikeScores> groups;
-  std::unordered_map<size_t, size_t> known; // hash of a map -> its group
-  for (const auto& [b, h] : heads) {
-    ScoreMap map = scoreMapOf(reader, b, h, region, limits, score);
-    const std::string_view bytes(reinterpret_cast<const char*>(map.scores.data()), map.scores.size() * sizeof(float));
-    const auto [found, isNew] = known.try_emplace(std::hash<std::string_view>()(bytes), groups.size());
-    if (isNew) groups.emplace_back();
-    groups[found->second].heads.emplace_back(b, h);
-    if (isNew && groups.size() <= mostMaps) groups.back().map = std::move(map);
-  }
-  return groups;
 }
 
 ScoreScale::ScoreScale(const std::vector<LikeScores>& groups, float score) : unchanged(score) {
   const auto forEach = [&](auto visit) {
     for (const LikeScores& group : groups)
-      for (float after : group.map.scores)
+      for (float after : group.map.cells)
         if (std::isfinite(after)) visit(after);
   };
   forEach([&](float after) { reach = std::max(reach, std::abs(after - unchanged)); });

@@ -12,19 +12,14 @@ namespace attnc::cli {
 
 /// Scores after score_mod, one for each cell: of the position in the middle of the cell.
 struct ScoreMap : CellGrid {
-  std::vector<float> scores; ///< row by row; NaN: masked
+  std::vector<float> cells; ///< row by row; NaN: masked
 };
+using LikeScores = Alike<ScoreMap>;
 
-/// Heads whose scores look the same.
-struct LikeScores {
-  Heads heads;
-  ScoreMap map; ///< empty beyond the limit of likeScores()
-};
-
-/// Groups heads whose scores look the same, in their order. The first `mostMaps` groups have their maps. Each score of
-/// the region was `score`. Reads at most limits.rows x limits.columns scores a head.
-std::vector<LikeScores> likeScores(const MaskReader& reader, const Heads& heads, const MaskRegion& region,
-                                   const CellLimits& limits, float score, size_t mostMaps);
+/// Returns the map of one head. Each score of the region was `score`. Reads at most limits.rows x limits.columns
+/// scores.
+ScoreMap scoreMapOf(const MaskReader& reader, int64_t b, int64_t h, const MaskRegion& region, const CellLimits& limits,
+                    float score);
 
 /// A scale for what score_mod adds, even around 0: about linear below 1, logarithmic beyond.
 class ScoreScale {

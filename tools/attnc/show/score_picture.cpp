@@ -47,7 +47,7 @@ std::vector<Rgb> levelColours() {
 void addScoreCells(Picture& picture, const Panel& panel, const ScoreMap& map, const ScoreScale& scale) {
   PictureCells cells{panel.x, panel.y, panel.cellWidth, panel.cellHeight, map.columns, {}, levelColours()};
   bool hasMasked = false;
-  for (float score : map.scores) {
+  for (float score : map.cells) {
     hasMasked |= std::isnan(score);
     cells.cells.push_back(std::isnan(score) ? 0 : uint8_t(scale.levelOf(score) + ScoreScale::kLevels + 1));
   }
@@ -95,7 +95,7 @@ Picture scorePicture(const std::vector<LikeScores>& groups, const ScoreScale& sc
   bool hasMasked = false;
   for (size_t i = 0; i < std::min(groups.size(), kMostPanels); ++i) {
     const ScoreMap& map = groups[i].map;
-    for (float score : map.scores) hasMasked |= std::isnan(score);
+    for (float score : map.cells) hasMasked |= std::isnan(score);
     panels.push_back({map, groups.size() > 1 ? headsText(groups[i].heads, shape) : "",
                       [&](Picture& onto, const Panel& panel) { addScoreCells(onto, panel, map, scale); }});
   }

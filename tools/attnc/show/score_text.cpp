@@ -16,7 +16,7 @@ constexpr std::array<const char*, 4> kDown{"░░", "▒▒", "▓▓", "██
 constexpr int kLevelsPerShade = ScoreScale::kLevels / int(kDown.size());
 constexpr const char* kSame = "··";
 
-std::string shadeOf(int level) {
+const char* shadeOf(int level) {
   if (level == 0) return kSame;
   return (level < 0 ? kDown : kUp)[size_t(std::abs(level) - 1) / kLevelsPerShade];
 }
@@ -32,7 +32,7 @@ std::string scaleText(const std::vector<LikeScores>& groups, const ScoreScale& s
   for (const char* shade : kUp) shades.push_back({shade, {}});
   bool hasMasked = false;
   for (const LikeScores& group : groups)
-    for (float score : group.map.scores) {
+    for (float score : group.map.cells) {
       hasMasked |= std::isnan(score);
       if (std::isnan(score)) continue;
       const int level = scale.levelOf(score), sign = (level > 0) - (level < 0);
@@ -54,20 +54,8 @@ std::string scaleText(const std::vector<LikeScores>& groups, const ScoreScale& s
 std::string numberText(double number) { return fmt::format("{:.3g}", number == 0 ? 0 : number); }
 
 std::string scoreText(const std::vector<LikeScores>& groups, const ScoreScale& scale, const BlockMaskShape& shape) {
-  std::string text;
-  size_t left = 0;
-  for (const LikeScores& group : groups) {
-    const ScoreMap& map = group.map;
-    if (map.scores.empty() && &group != &groups.front()) {
-      ++left;
-      continue;
-    }
-    if (groups.size() > 1) text += headsText(group.heads, shape) + "\n";
-    text += framedText(map, [&](size_t cell) {
-      return std::isnan(map.scores[cell]) ? std::string("  ") : shadeOf(scale.levelOf(map.scores[cell]));
-    });
-  }
-  if (left) text += moreText(left) + "\n";
+  std::string text = groupsText(groups, groups.size() > 1 ? shape : BlockMaskShape(),
+                                [&](float score) { return std::isnan(score) ? "  " : shadeOf(scale.levelOf(score)); });
   if (const int64_t step = groups.front().map.qStep; step > 1)
     text += fmt::format("a cell shows one of {0} x {0} scores, in its middle\n", step);
   return text + scaleText(groups, scale);
