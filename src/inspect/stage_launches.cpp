@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <iterator>
+
 namespace attnc {
 namespace {
 
@@ -37,6 +39,30 @@ constexpr Row kRows[] = {
     {"backward_finish_sm90.cu", kPerQTile, "q k v d_out"},
     {"backward_large.cu", kPersistent},
 };
+
+/// What a use of the workspace holds, by its number.
+constexpr std::string_view kUses[] = {"counters by which CTAs take tiles or parts",
+                                      "f32 sums and row states of parts",
+                                      "lists of a block mask",
+                                      "live steps along KV",
+                                      "which items CTAs share",
+                                      "f32 per row of q: delta",
+                                      "f32 per row of q: row_sums",
+                                      "large_rows: counters, then chunks at byte 16",
+                                      "f32 sums of dq",
+                                      "turns of CTAs that add to dq",
+                                      "f32 sums of dk and dv",
+                                      "arrivals of CTAs that add to dk and dv",
+                                      "visits of CTAs that add to dq",
+                                      "f32 sums along diagonals",
+                                      "sums of gradients of captures",
+                                      "further columns of q, or q with these",
+                                      "further columns of k, or k with these",
+                                      "v for each head of the wider k",
+                                      "gradient of the wider q",
+                                      "gradient of the wider k",
+                                      "gradient of v for each head of the wider k"};
+static_assert(std::size(kUses) == size_t(Use::WideDv) + 1);
 
 const Row* rowOf(const plan::Stage& stage) {
   for (const Row& row : kRows)
@@ -75,31 +101,6 @@ std::string_view mappedTensors(const plan::Stage& stage) {
   return row ? row->maps : "";
 }
 
-std::string_view useWords(Use use) {
-  switch (use) {
-  case Use::Counters: return "counters by which CTAs take tiles or parts";
-  case Use::Parts: return "f32 sums and row states of parts";
-  case Use::Lists: return "lists of a block mask";
-  case Use::StepLists: return "live steps along KV";
-  case Use::SharedItems: return "which items CTAs share";
-  case Use::Delta: return "f32 per row of q: delta";
-  case Use::RowSums: return "f32 per row of q: row_sums";
-  case Use::LargeRows: return "large_rows: counters, then chunks at byte 16";
-  case Use::DqSums: return "f32 sums of dq";
-  case Use::DqTurns: return "turns of CTAs that add to dq";
-  case Use::KvSums: return "f32 sums of dk and dv";
-  case Use::KvArrivals: return "arrivals of CTAs that add to dk and dv";
-  case Use::DqVisits: return "visits of CTAs that add to dq";
-  case Use::DiagonalSums: return "f32 sums along diagonals";
-  case Use::CaptureSums: return "sums of gradients of captures";
-  case Use::WideQ: return "further columns of q, or q with these";
-  case Use::WideK: return "further columns of k, or k with these";
-  case Use::WideV: return "v for each head of the wider k";
-  case Use::WideDq: return "gradient of the wider q";
-  case Use::WideDk: return "gradient of the wider k";
-  case Use::WideDv: return "gradient of v for each head of the wider k";
-  }
-  return "";
-}
+std::string_view useWords(Use use) { return kUses[size_t(use)]; }
 
 } // namespace attnc

@@ -84,20 +84,16 @@ GpuLimits limitsOf(const std::string& text) {
   if (!arch) return limits;
   limits.sharedBytesPerCta = arch->sharedBytesPerCta();
   limits.sharedBytesPerMultiprocessor = limits.sharedBytesPerCta + 1024; // each CTA takes 1 KiB for the system
-  const auto assume = [&](const char* gpu, int multiprocessors, int64_t l2MiB) {
-    limits.gpu = gpu;
-    limits.multiprocessors = multiprocessors;
-    limits.l2Bytes = l2MiB << 20;
-  };
-  switch (arch->capability) {
-  case 80: assume("A100", 108, 40); break;
-  case 86: assume("RTX 3090", 82, 6); break;
-  case 89: assume("RTX 4090", 128, 72); break;
-  case 90: assume("H200", 132, 60); break;
-  case 100: assume("B200", 148, 126); break;
-  case 120: assume("RTX 5090", 170, 96); break;
-  default: break;
-  }
+  constexpr struct {
+    int capability;
+    const char* gpu;
+    int multiprocessors;
+    int64_t l2MiB;
+  } kGpus[] = {{80, "A100", 108, 40}, {86, "RTX 3090", 82, 6}, {89, "RTX 4090", 128, 72},
+               {90, "H200", 132, 60}, {100, "B200", 148, 126}, {120, "RTX 5090", 170, 96}};
+  for (const auto& [capability, gpu, multiprocessors, l2MiB] : kGpus)
+    if (capability == arch->capability)
+      limits.gpu = gpu, limits.multiprocessors = multiprocessors, limits.l2Bytes = l2MiB << 20;
   if (limits.sharedBytesPerCta < 100 * 1024) limits.threadsPerMultiprocessor = 1536;
   return limits;
 }

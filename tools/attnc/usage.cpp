@@ -178,6 +178,43 @@ Complaint complaintOf(const CLI::App& app, const CLI::App* command, const CLI::P
   return complaint;
 }
 
+/// Returns what to write instead of a word that is no architecture. `name` is in lower case, `digits` without "sm".
+std::string archHint(const std::string& name, const std::string& digits) {
+  constexpr std::pair<const char*, const char*> kGpus[] = {
+      {"hopper", "sm_90a"}, {"h100", "sm_90a"},  {"h200", "sm_90a"}, {"gh200", "sm_90a"}, {"h20", "sm_90a"},
+      {"h800", "sm_90a"},   {"ampere", "sm_80"}, {"a100", "sm_80"},  {"a800", "sm_80"},   {"a30", "sm_80"},
+      {"a10", "sm_86"},     {"a10g", "sm_86"},   {"a40", "sm_86"},   {"a6000", "sm_86"},  {"3090", "sm_86"},
+      {"ada", "sm_89"},     {"4090", "sm_89"},   {"l4", "sm_89"},    {"l40", "sm_89"},    {"l40s", "sm_89"}};
+  for (auto [gpu, arch] : kGpus)
+    if (name == gpu || name == std::string("rtx") + gpu || name == std::string("rtx-") + gpu)
+      return fmt::format("that GPU is --arch {}", arch);
+  int64_t number = 0;
+  if (parseInteger(digits, number) && number >= 30 && number < 80)
+    return "attnc needs a GPU of sm_80 (A100) or newer: --arch sm_80";
+  return didYouMean("sm_" + digits, knownArchs(),
+                    "write the compute capability, --arch sm_80 for 8.0; native is the GPU of this machine");
+}
+
+/// Checks a head dim of at most `most`. `repair(value, multiple)` returns how to reach the next multiple of 8.
+template <class Repair> std::string checkHeadDim(const std::string& text, int64_t most, Repair repair) {
+  int64_t value = 0;
+  if (parseInteger(text, value) && value >= 8 && value <= most && value % 8 == 0) return {};
+  const std::string wrong = fmt::format("head dim {} must be a multiple of 8 from 8 to {}", inQuotes(text), most);
+  if (value < 1 || value > most) return wrong + kHint + "write a number such as 64, 128 or 256";
+  return wrong + kHint + repair(value, (value + 7) / 8 * 8);
+}
+
+/// Returns "numbers with commas between: --shape 2,8,2,1024,1024".
+std::string exampleOf(const char* option, const std::string& names) {
+  static const std::map<std::string, int> kExamples{{"B", 2},        {"H", 8},         {"HKV", 2},
+                                                    {"Q_LEN", 1024}, {"KV_LEN", 1024}, {"D", 128},
+                                                    {"Q", 128},      {"KV", 64},       {"N", 128}};
+  std::vector<int> numbers;
+  for (const std::string& name : CLI::detail::split(names, ','))
+    numbers.push_back(kExamples.count(name) ? kExamples.at(name) : 0);
+  return fmt::format("numbers with commas between: {} {}", option, fmt::join(numbers, ","));
+}
+
 } // namespace
 
 std::string nearest(std::string_view word, const std::vector<std::string>& candidates) {
@@ -241,27 +278,6 @@ std::vector<std::string> choicesOf(CLI::Option& option) {
   }
 }
 
-namespace {
-
-/// Returns what to write instead of a word that is no architecture. `name` is in lower case, `digits` without "sm".
-std::string archHint(const std::string& name, const std::string& digits) {
-  constexpr std::pair<const char*, const char*> kGpus[] = {
-      {"hopper", "sm_90a"}, {"h100", "sm_90a"},  {"h200", "sm_90a"}, {"gh200", "sm_90a"}, {"h20", "sm_90a"},
-      {"h800", "sm_90a"},   {"ampere", "sm_80"}, {"a100", "sm_80"},  {"a800", "sm_80"},   {"a30", "sm_80"},
-      {"a10", "sm_86"},     {"a10g", "sm_86"},   {"a40", "sm_86"},   {"a6000", "sm_86"},  {"3090", "sm_86"},
-      {"ada", "sm_89"},     {"4090", "sm_89"},   {"l4", "sm_89"},    {"l40", "sm_89"},    {"l40s", "sm_89"}};
-  for (auto [gpu, arch] : kGpus)
-    if (name == gpu || name == std::string("rtx") + gpu || name == std::string("rtx-") + gpu)
-      return fmt::format("that GPU is --arch {}", arch);
-  int64_t number = 0;
-  if (parseInteger(digits, number) && number >= 30 && number < 80)
-    return "attnc needs a GPU of sm_80 (A100) or newer: --arch sm_80";
-  return didYouMean("sm_" + digits, knownArchs(),
-                    "write the compute capability, --arch sm_80 for 8.0; native is the GPU of this machine");
-}
-
-} // namespace
-
 CLI::Validator architecture() {
   auto canonical = [](std::string& text) -> std::string {
     std::string name = lowered(text);
@@ -285,19 +301,6 @@ CLI::Validator architecture() {
   };
   return CLI::Validator(canonical, "", fmt::format("{}native,{}", kChoicesPrefix, fmt::join(knownArchs(), ",")));
 }
-
-namespace {
-
-/// Checks a head dim of at most `most`. `repair(value, multiple)` returns how to reach the next multiple of 8.
-template <class Repair> std::string checkHeadDim(const std::string& text, int64_t most, Repair repair) {
-  int64_t value = 0;
-  if (parseInteger(text, value) && value >= 8 && value <= most && value % 8 == 0) return {};
-  const std::string wrong = fmt::format("head dim {} must be a multiple of 8 from 8 to {}", inQuotes(text), most);
-  if (value < 1 || value > most) return wrong + kHint + "write a number such as 64, 128 or 256";
-  return wrong + kHint + repair(value, (value + 7) / 8 * 8);
-}
-
-} // namespace
 
 std::string checkHeadDim(const std::string& text) {
   return checkHeadDim(text, kMostHeadDim, [](int64_t value, int64_t multiple) {
@@ -351,21 +354,6 @@ std::map<std::string, std::string> assignments(const char* option, const std::ve
   }
   return values;
 }
-
-namespace {
-
-/// Returns "numbers with commas between: --shape 2,8,2,1024,1024".
-std::string exampleOf(const char* option, const std::string& names) {
-  static const std::map<std::string, int> kExamples{{"B", 2},        {"H", 8},         {"HKV", 2},
-                                                    {"Q_LEN", 1024}, {"KV_LEN", 1024}, {"D", 128},
-                                                    {"Q", 128},      {"KV", 64},       {"N", 128}};
-  std::vector<int> numbers;
-  for (const std::string& name : CLI::detail::split(names, ','))
-    numbers.push_back(kExamples.count(name) ? kExamples.at(name) : 0);
-  return fmt::format("numbers with commas between: {} {}", option, fmt::join(numbers, ","));
-}
-
-} // namespace
 
 std::vector<int64_t> parseExtents(const char* option, const std::string& text, const std::string& names) {
   auto fail = [&](const std::string& reason) {

@@ -90,6 +90,22 @@ Status writePage(const std::string& path, const Mod& mod, const Explanation& all
   return writeWholeFile(path, {htmlPage(*data)});
 }
 
+Status runExplain(ExplainOptions& options) {
+  options.target.headDim = headDimOf(options.given, *options.owner, options.target.headDim);
+  options.gradients.check(options.isBackward());
+  options.sequences.check(!options.isBackward());
+  if (options.input.empty()) options.target.check();
+  if (options.shape) options.sequences.checkPages(options.shape->kvLen);
+  checkStdin(options);
+  refuseOntoInput("--html", options.html, {options.mod.path, options.input});
+  ATTNC_TRY_AS(arch, options.target.archAsked());
+  ATTNC_TRY_AS(text, options.mod.loadTelling());
+  ATTNC_TRY_AS(mod, pinned(*text, options.kernel));
+  ATTNC_TRY_AS(all, explanationOf(*mod, options, targetFor(*arch)));
+  if (!options.html.empty()) return writePage(options.html, *mod, *all);
+  return printResult(options.json ? toJson(*all) : reportText(explainText(*mod, *all, options)));
+}
+
 } // namespace
 
 Target targetFor(const std::string& asked) {
@@ -137,26 +153,6 @@ void addKernel(CLI::App& command, ExplainOptions& options) {
       "The problem, with or without a head dim; or only Q_LEN,KV_LEN, or one number for both. Default: "
       "1,16,16,8192,8192, with the lengths of the grid that the mod declares, and what is pinned");
 }
-
-namespace {
-
-Status runExplain(ExplainOptions& options) {
-  options.target.headDim = headDimOf(options.given, *options.owner, options.target.headDim);
-  options.gradients.check(options.isBackward());
-  options.sequences.check(!options.isBackward());
-  if (options.input.empty()) options.target.check();
-  if (options.shape) options.sequences.checkPages(options.shape->kvLen);
-  checkStdin(options);
-  refuseOntoInput("--html", options.html, {options.mod.path, options.input});
-  ATTNC_TRY_AS(arch, options.target.archAsked());
-  ATTNC_TRY_AS(text, options.mod.loadTelling());
-  ATTNC_TRY_AS(mod, pinned(*text, options.kernel));
-  ATTNC_TRY_AS(all, explanationOf(*mod, options, targetFor(*arch)));
-  if (!options.html.empty()) return writePage(options.html, *mod, *all);
-  return printResult(options.json ? toJson(*all) : reportText(explainText(*mod, *all, options)));
-}
-
-} // namespace
 
 void addExplain(CLI::App& app, int& exitCode) {
   auto [command, options] = addCommand<ExplainOptions>(

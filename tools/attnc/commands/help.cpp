@@ -208,32 +208,6 @@ std::string commandsText(const CLI::App& command) {
   return text;
 }
 
-} // namespace
-
-std::string helpText(const CLI::App* command, const std::string& name, CLI::AppFormatMode mode) {
-  const bool isShort = mode != CLI::AppFormatMode::All && isShortened(*command);
-  std::string text = paragraphs(command->get_description()) + "\n" + usageText(*command, name) +
-                     commandsText(*command) + optionsText(*command, isShort);
-  std::string footer = command->get_footer();
-  if (const size_t first = footer.find("\n\n"), examples = footer.find("\n\nExamples:"); isShort && first < examples)
-    footer.erase(first, examples - first);
-  if (!footer.empty()) text += "\n" + paragraphs(footer);
-  return text;
-}
-
-void finishCommands(CLI::App& app) {
-  addParsed(
-      app, "--color", [](const std::string&) {}, "WHEN", // main() has read it
-      "When text has colours: auto (on a terminal, unless NO_COLOR is set), always, never")
-      ->transform(oneOf({"auto", "always", "never"}));
-  if (isShortened(app)) app.set_help_all_flag("--help-all", "Print this message with all options explained, and exit");
-  for (CLI::Option* option : app.get_options())
-    if (!option->get_positional() && !option->get_group().empty()) option->group(headingOf(*option));
-  for (CLI::App* command : app.get_subcommands([](CLI::App*) { return true; })) finishCommands(*command);
-}
-
-namespace {
-
 /// The words behind `attnc help`: a command, and one of its own commands.
 using HelpWords = std::array<std::string, 2>;
 
@@ -258,6 +232,28 @@ std::vector<Choice> namesIn(const CLI::App& app) {
 }
 
 } // namespace
+
+std::string helpText(const CLI::App* command, const std::string& name, CLI::AppFormatMode mode) {
+  const bool isShort = mode != CLI::AppFormatMode::All && isShortened(*command);
+  std::string text = paragraphs(command->get_description()) + "\n" + usageText(*command, name) +
+                     commandsText(*command) + optionsText(*command, isShort);
+  std::string footer = command->get_footer();
+  if (const size_t first = footer.find("\n\n"), examples = footer.find("\n\nExamples:"); isShort && first < examples)
+    footer.erase(first, examples - first);
+  if (!footer.empty()) text += "\n" + paragraphs(footer);
+  return text;
+}
+
+void finishCommands(CLI::App& app) {
+  addParsed(
+      app, "--color", [](const std::string&) {}, "WHEN", // main() has read it
+      "When text has colours: auto (on a terminal, unless NO_COLOR is set), always, never")
+      ->transform(oneOf({"auto", "always", "never"}));
+  if (isShortened(app)) app.set_help_all_flag("--help-all", "Print this message with all options explained, and exit");
+  for (CLI::Option* option : app.get_options())
+    if (!option->get_positional() && !option->get_group().empty()) option->group(headingOf(*option));
+  for (CLI::App* command : app.get_subcommands([](CLI::App*) { return true; })) finishCommands(*command);
+}
 
 void addHelp(CLI::App& app, int& exitCode) {
   auto [command, words] =

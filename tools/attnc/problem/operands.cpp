@@ -312,6 +312,59 @@ ProblemShape impliedShape(const Mod& mod, const NamedTensors& file, ProblemShape
   return shape;
 }
 
+/// Returns what the file could provide to a mod. Empty if the file cannot be read, or comes from stdin: the actual read
+/// reports why.
+std::vector<CaptureInfo> capturesInFile(const std::string& path) {
+  std::vector<CaptureInfo> captures;
+  if (path.empty() || path == "-") return captures;
+  const auto isName = [](llvm::StringRef name) {
+    return !name.empty() && !llvm::isDigit(name[0]) &&
+           llvm::all_of(name, [](char c) { return llvm::isAlnum(c) || c == '_'; });
+  };
+  auto read = readSafetensors(path, [](const std::string&) { return Want::Nothing; });
+  if (!read) return captures;
+  constexpr size_t kMost = 64;
+  for (const std::string& name : read->names) {
+    if (!isName(name) || name == "q" || name == "k" || name == "v" || captures.size() >= kMost) continue;
+    // Read one by one, so that a tensor that no mod can capture does not block the others.
+    auto one =
+        readSafetensors(path, [&](const std::string& other) { return other == name ? Want::Shape : Want::Nothing; });
+    if (!one) continue;
+    const HostTensor& tensor = one->tensors.at(name);
+    CaptureInfo info{.name = name, .kind = CaptureInfo::Kind::Tensor, .dtype = tensor.dtype};
+    for (size_t axis = 0; axis < tensor.shape.size(); ++axis)
+      info.extent.push_back(tensor.shape[axis] == 1 ? "1" : fmt::format("{}_{}", name, axis));
+    captures.push_back(std::move(info));
+  }
+  return captures;
+}
+
+Status fillOperands(const Mod& mod, const ProblemOptions& options, Elements elements, HostOperands& operands) {
+  NamedTensors file;
+  operands.vInK = options.target.vInK != 0;
+  std::optional<Generator> generator;
+  const Needed needed(mod, elements);
+  if (options.random) {
+    generator.emplace(options.seed, options.random->shape, kMaxDrawnToRun, options.large);
+    ATTNC_TRY(drawOperands(mod, options, *generator, operands));
+  } else if (auto status = readOperands(mod, options, needed, elements, file, operands); !status) {
+    return status;
+  }
+  if (!generator) {
+    ATTNC_TRY_AS(problem, sequencesIn(operands));
+    if (*problem && (operands.pageTable || operands.newK || operands.newV)) gatherCache(**problem, operands);
+  }
+  ATTNC_TRY(collectCaptures(mod, options, file, generator ? &*generator : nullptr, needed, Drawn::All, operands));
+  if (options.backward && generator) drawResultGradients(*generator, operands);
+  ATTNC_TRY(checkOperands(mod, operands));
+  if (!generator) Fp8Options{.outDType = options.target.fp8.outDType}.check(operands.q.dtype);
+  if (!options.backward) return {};
+  ATTNC_TRY(checkResultGradients(operands));
+  ATTNC_TRY_AS(gradients, gradientsAsked(mod, options.gradients, operands));
+  operands.gradients = *std::move(gradients);
+  return {};
+}
+
 } // namespace
 
 Operands viewsOf(const HostOperands& operands) {
@@ -358,37 +411,6 @@ void checkStdin(const ProblemOptions& options) {
                      "give the mod as a file, or as --expr");
 }
 
-namespace {
-
-/// Returns what the file could provide to a mod. Empty if the file cannot be read, or comes from stdin: the actual read
-/// reports why.
-std::vector<CaptureInfo> capturesInFile(const std::string& path) {
-  std::vector<CaptureInfo> captures;
-  if (path.empty() || path == "-") return captures;
-  const auto isName = [](llvm::StringRef name) {
-    return !name.empty() && !llvm::isDigit(name[0]) &&
-           llvm::all_of(name, [](char c) { return llvm::isAlnum(c) || c == '_'; });
-  };
-  auto read = readSafetensors(path, [](const std::string&) { return Want::Nothing; });
-  if (!read) return captures;
-  constexpr size_t kMost = 64;
-  for (const std::string& name : read->names) {
-    if (!isName(name) || name == "q" || name == "k" || name == "v" || captures.size() >= kMost) continue;
-    // Read one by one, so that a tensor that no mod can capture does not block the others.
-    auto one =
-        readSafetensors(path, [&](const std::string& other) { return other == name ? Want::Shape : Want::Nothing; });
-    if (!one) continue;
-    const HostTensor& tensor = one->tensors.at(name);
-    CaptureInfo info{.name = name, .kind = CaptureInfo::Kind::Tensor, .dtype = tensor.dtype};
-    for (size_t axis = 0; axis < tensor.shape.size(); ++axis)
-      info.extent.push_back(tensor.shape[axis] == 1 ? "1" : fmt::format("{}_{}", name, axis));
-    captures.push_back(std::move(info));
-  }
-  return captures;
-}
-
-} // namespace
-
 Expected<Mod> loadMod(const ProblemOptions& options) {
   checkStdin(options);
   ModOptions mod = options.mod;
@@ -406,36 +428,6 @@ PrepareOptions prepareOptions(const ProblemOptions& options) {
   if (options.backward || options.kernelKind.kind == "backward") std::swap(prepare.tile, prepare.backwardTile);
   return prepare;
 }
-
-namespace {
-
-Status fillOperands(const Mod& mod, const ProblemOptions& options, Elements elements, HostOperands& operands) {
-  NamedTensors file;
-  operands.vInK = options.target.vInK != 0;
-  std::optional<Generator> generator;
-  const Needed needed(mod, elements);
-  if (options.random) {
-    generator.emplace(options.seed, options.random->shape, kMaxDrawnToRun, options.large);
-    ATTNC_TRY(drawOperands(mod, options, *generator, operands));
-  } else if (auto status = readOperands(mod, options, needed, elements, file, operands); !status) {
-    return status;
-  }
-  if (!generator) {
-    ATTNC_TRY_AS(problem, sequencesIn(operands));
-    if (*problem && (operands.pageTable || operands.newK || operands.newV)) gatherCache(**problem, operands);
-  }
-  ATTNC_TRY(collectCaptures(mod, options, file, generator ? &*generator : nullptr, needed, Drawn::All, operands));
-  if (options.backward && generator) drawResultGradients(*generator, operands);
-  ATTNC_TRY(checkOperands(mod, operands));
-  if (!generator) Fp8Options{.outDType = options.target.fp8.outDType}.check(operands.q.dtype);
-  if (!options.backward) return {};
-  ATTNC_TRY(checkResultGradients(operands));
-  ATTNC_TRY_AS(gradients, gradientsAsked(mod, options.gradients, operands));
-  operands.gradients = *std::move(gradients);
-  return {};
-}
-
-} // namespace
 
 Expected<HostOperands> findOperands(const Mod& mod, const ProblemOptions& options, Elements elements) {
   HostOperands operands;

@@ -351,12 +351,7 @@ int report(const Error& error) {
   if (text.empty() || text.back() != '\n') text += '\n';
   if (!error.remedy.empty()) text += "hint: " + error.remedy + "\n";
   printMessage(readableLines(text));
-  switch (error.blame) {
-  case Blame::Mod: return kModWrong;
-  case Blame::Environment: return kEnvironmentWrong;
-  case Blame::Internal: return kInternalError;
-  }
-  return kInternalError;
+  return error.blame == Blame::Mod ? kModWrong : error.blame == Blame::Environment ? kEnvironmentWrong : kInternalError;
 }
 
 Status printResult(std::string_view text) {
