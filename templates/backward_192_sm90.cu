@@ -50,7 +50,8 @@
 //   dq_full[i]        consumer i: dQ and message written                 storer i
 //   dq_empty[i]       storer i: the bulk copy has read dQ                consumer i
 //
-// Messages with dQ: -1 without dQ; whether it is the last one. Its tile follows from the target of the step.
+// Producer, products and storer are in the headers that backward_sm90.cu names. Messages with dQ: -1 without dQ;
+// whether it is the last one. Its tile follows from the target of the step.
 //
 // The host provides: tensor maps; with kTakesTurns turns zeroed, otherwise d_q_sums zeroed; grid kv tiles * kv_heads *
 // kv_batch, 384 threads, kSharedBytes of dynamic shared memory. d_k and d_v have 16-byte aligned rows. Runs after
@@ -65,9 +66,7 @@
 
 #include "attnc_mod.cuh"
 
-#include "algo/backward_parts_sm90.cuh"
-#include "algo/backward_sm90.cuh"
-#include "algo/d_q_storer_sm90.cuh"
+#include "algo/backward_rows_sm90.cuh"
 
 namespace attnc::sm90 {
 
@@ -84,16 +83,10 @@ static_assert(Memory::kBytes == kSharedBytes, "the host asks for another size: s
 
 // ---------------------------------------------------------------------------------------------------------- consumer
 
-struct Consumer : ConsumerParts<Consumer, BackwardParamsSm90, Memory, QRing, DqSums, true> {
+struct Consumer : RowConsumerParts<Consumer, Memory, true> {
   /// Groups of 8 rows of a step whose weights come first: biases of all would take 16 registers.
   static constexpr int kFirstPart = ATTNC_ORDER == 2 ? 7 : ATTNC_ORDER == 3 ? 5 : kGroups / 2;
   using SecondPiece = Fragment<1, 32>;
-
-  template <int Begin, int End>
-  ATTNC_DEVICE void drop(Weights& weights, const ForwardParams& f, const KvPlace<Mod>& place, Table table,
-                         Step step) const {
-    drop_dead<Begin, End>(weights, f, args, place, table, step);
-  }
 
   /// Sets the rings to a step: slots and parities kept over a step would take registers.
   ATTNC_DEVICE void at_step(int at) {
@@ -113,12 +106,6 @@ struct Consumer : ConsumerParts<Consumer, BackwardParamsSm90, Memory, QRing, DqS
   /// Returns where this consumer's dQ goes in shared memory, from group `first` of 8 columns on.
   ATTNC_DEVICE unsigned d_q_part(int first) const {
     return shared + Memory::offset_of<DqPart<DqSums>>() + group * DqSums::kPartBytes + 2048 * first;
-  }
-
-  ATTNC_DEVICE KvTilePlace own_place() const {
-    int x[4];
-    ptx::ld_shared(x, shared + Memory::offset_of<OwnPlace>());
-    return KvTilePlace(x);
   }
 
   /// Computes the weights of groups [Begin, End), unless no step follows.
@@ -141,7 +128,7 @@ struct Consumer : ConsumerParts<Consumer, BackwardParamsSm90, Memory, QRing, DqS
     Fragment<1, VTile::kColumns> d_v;
     Scores d_p;
     Weights weights;
-    PackedFragment<Element, 1, kBlockM> d_s;
+    Gradients d_s;
     d_k.fill(0.f);
     d_v.fill(0.f);
     KvPlace<Mod> place;
@@ -160,12 +147,7 @@ struct Consumer : ConsumerParts<Consumer, BackwardParamsSm90, Memory, QRing, DqS
       SecondPiece own_second;
       ptx::wgmma_wait_group<0>(); // dP and dV are complete: then dS may take the registers of the weights
       wgmma::touch(d_p);
-      if (last_masked) {
-        to_gradients<0, kGroups>(d_p, weights.rates(), d_s, delta);
-        drop_dead<0, kGroups>(d_s, weights.rates());
-      } else {
-        to_gradients<0, kGroups>(d_p, weights.rates(), d_s, delta);
-      }
+      differentiate<0, kGroups>(d_p, weights, d_s, delta, last_masked);
       ptx::wgmma_wait_group<0>(); // again, or ptxas runs out of registers
       wgmma::touch(d_v);
       o.release_before(has_last);
@@ -178,9 +160,8 @@ struct Consumer : ConsumerParts<Consumer, BackwardParamsSm90, Memory, QRing, DqS
       const Table table = table_of<Memory>(shared, q.slot);
       const auto bias = table.template bias<0, kFirstPart>();
       s_ring.acquire();
-      write_gradients(s_ring.tile(), 64 * group, d_s); // before products, for which it would have to wait
-      ptx::fence_proxy_async();
-      s_ring.commit();
+      write_d_s(d_s); // before products, for which it would have to wait
+      commit_d_s();
       start_scores(s); // of the next step; garbage after the last one
       s_ring.wait();
       ptx::wgmma_fence();
@@ -221,14 +202,10 @@ struct Consumer : ConsumerParts<Consumer, BackwardParamsSm90, Memory, QRing, DqS
       if (ends) break;
       o.wait();
       clear_tail(o.tile(), step.flags, group);
-      ptx::wgmma_fence();
-      wgmma::start_gemm(d_p, v_tile().from_row(64 * group), transposed(o.tile()), 0); // dP^T = V dO^T
-      ptx::wgmma_commit_group();
+      start_d_p(d_p);
       if constexpr (!kLateCommit) commit_d_q(has_last);
       table.load_delta(delta);
-      ptx::wgmma_fence();
-      wgmma::start_gemm(d_v, weights.weights, o.tile(), has_last); // dV += P^T dO
-      ptx::wgmma_commit_group();
+      start_d_v(d_v, weights, has_last);
       if constexpr (kLateCommit) commit_d_q(has_last);
       ++j;
     }
@@ -244,44 +221,17 @@ struct Consumer : ConsumerParts<Consumer, BackwardParamsSm90, Memory, QRing, DqS
   }
 };
 
-// ------------------------------------------------------------------------------------------------------------- storer
-
-struct Storer : DqStorer<Memory> {
-  const ModArgs& args;
-
-  ATTNC_DEVICE void run() {
-    unsigned parity = 0;
-    int step = 0;
-    while (true) {
-      ptx::mbarrier_wait(Barriers<Memory, DqFull>{shared}[group], parity);
-      parity ^= 1;
-      int message[2], target[4];
-      ptx::ld_shared(message, d_q_message<Memory>(shared, group));
-      ptx::ld_shared(target, target_at<Memory>(shared, step));
-      int turn = 1;
-      if constexpr (kTakesTurns) turn = ptx::ld_shared_int(turn_at<Memory>(shared, step));
-      ++step;
-      if (message[0] >= 0) add(head_tile_of<Mod, kBlockM>(p.base.forward, args, target[2], target[3], target[0]), turn);
-      if (message[1]) break;
-    }
-  }
-};
-
 extern "C" __global__ void __launch_bounds__(threads_of(kWarps), 1)
     attnc_backward(const __grid_constant__ BackwardParamsSm90 p, const __grid_constant__ ModArgs args) {
   extern __shared__ __align__(1024) unsigned char dynamic_shared[];
   const unsigned shared = shared_base(dynamic_shared);
-  if constexpr (kIsRagged<Mod>) {
-    const KvTilePlace tile(p, args);
-    if (!has_rows<Mod>(tile.start, kv_length_of<Mod>(p.base.forward, args, tile.b, 0))) return;
-  }
-  initialise<Memory>(shared, [&] { ptx::prefetch_tensor_maps(p.q, p.k, p.v, p.d_out); });
+  if (!begin<Memory>(shared, p, args)) return;
   run_roles<kProducerRegisters, kConsumerRegisters>(
       [&](int warp) {
         if (warp == 0)
           Producer<Memory>{p, args, shared}.run();
         else if (warp < 3 && threadIdx.x % 32 == 0)
-          Storer{{p, shared, warp - 1}, args}.run();
+          DqStorer<Memory>{p, args, shared, warp - 1}.run();
       },
       [&](int group) {
         Consumer{p, args, shared, group}.run();

@@ -294,6 +294,11 @@ struct Consumer : ConsumerParts<Consumer, Params, Memory, QRing, DqOut, kTight> 
     drop_dead<Begin, End>(weights, args, place, table, first_key(), asks_in(step.flags));
   }
 
+  template <int Begin, int End>
+  ATTNC_DEVICE void drop_gradients(Gradients& d_s, const Gradients& rates, Table table) const {
+    drop_dead<Begin, End>(d_s, rates, table, first_key());
+  }
+
   /// Epilogue: stores dK or dV times `factor`, or zeros unless `really`.
   template <int Columns, class Out>
   ATTNC_DEVICE void store(Out x, bool really, float factor, void* to, const Strides& stride,
@@ -329,7 +334,7 @@ struct Consumer : ConsumerParts<Consumer, Params, Memory, QRing, DqOut, kTight> 
     Fragment<1, VTile::kColumns> d_v;
     Scores s, d_p;
     Weights weights;
-    PackedFragment<Element, 1, kBlockM> d_s;
+    Gradients d_s;
     Place place;
     const int first[3] = {};
     if constexpr (Mod::Exponents::kCallsScore) place = Place(p, args, 0, 0, first, first_key());
@@ -345,12 +350,7 @@ struct Consumer : ConsumerParts<Consumer, Params, Memory, QRing, DqOut, kTight> 
       ptx::wgmma_wait_group<1>(); // dP is complete
       wgmma::touch(d_p);
       const Table last_table = table_of(shared, q.slot_before());
-      if (masked) {
-        to_gradients<0, kFirst>(d_p, weights.rates(), d_s, delta);
-        drop_dead<0, kFirst>(d_s, weights.rates(), last_table, first_key());
-      } else {
-        to_gradients<0, kFirst>(d_p, weights.rates(), d_s, delta);
-      }
+      differentiate<0, kFirst>(d_p, weights, d_s, delta, masked, last_table);
       ptx::wgmma_wait_group<0>(); // dV is complete
       wgmma::touch(d_v);
       o.release_before(has_last);
@@ -359,30 +359,10 @@ struct Consumer : ConsumerParts<Consumer, Params, Memory, QRing, DqOut, kTight> 
       q.read_message(message);
       const Table table = table_of(shared, q.slot);
       const auto bias = table.template bias<0, kEarly, kLateBias>();
-      if constexpr (kSplit == 1) {
-        write_gradients(s_ring.tile(), 64 * group, d_s); // before products, for which it would have to wait
-        ptx::fence_proxy_async();
-        s_ring.commit();
-      }
+      if constexpr (kSplit == 1) write_d_s(d_s), commit_d_s();
       start_scores(s); // of the next step; garbage after the last one
-      if (masked) {
-        to_gradients<kFirst, kGroups>(d_p, weights.rates(), d_s, delta);
-        drop_dead<kFirst, kGroups>(d_s, weights.rates(), last_table, first_key());
-      } else {
-        to_gradients<kFirst, kGroups>(d_p, weights.rates(), d_s, delta);
-      }
-      if constexpr (kSplit > 1) write_gradients(s_ring.tile(), 64 * group, d_s);
-      ptx::wgmma_fence();
-      wgmma::start_gemm(d_k, d_s, q.tile_of(q.slot_before()), has_older); // dK += dS^T Q
-      ptx::wgmma_commit_group();
-      if constexpr (kSplit > 1) {
-        ptx::fence_proxy_async();
-        s_ring.commit();
-      }
-      s_ring.wait();
-      ptx::wgmma_fence();
-      start_d_q(d_q, s_ring.tile());
-      ptx::wgmma_commit_group();
+      differentiate<kFirst, kGroups>(d_p, weights, d_s, delta, masked, last_table);
+      start_d_k_and_d_q(d_k, d_q, d_s, has_older);
 
       const bool ends = message[1] < 0;
       if (!ends && (message[1] != place.b || message[2] != place.h || !has_last)) [[unlikely]] {
@@ -411,15 +391,11 @@ struct Consumer : ConsumerParts<Consumer, Params, Memory, QRing, DqOut, kTight> 
       } else {
         o.wait();
       }
-      ptx::wgmma_fence();
-      wgmma::start_gemm(d_p, v_tile().from_row(64 * group), transposed(o.tile()), 0); // dP^T = V dO^T
-      ptx::wgmma_commit_group();
+      start_d_p(d_p);
       weigh<kEarly, kGroups>(s, weights, place, table, late_bias, step, masked, small, p.base.forward);
       commit_d_q(has_last);
       table.load_delta(delta);
-      ptx::wgmma_fence();
-      wgmma::start_gemm(d_v, weights.weights, o.tile(), has_last); // dV += P^T dO
-      ptx::wgmma_commit_group();
+      start_d_v(d_v, weights, has_last);
       q.advance();
       o.advance(!ends);
       has_older = has_last;

@@ -52,8 +52,9 @@
 // SRing needs no empty barrier: a consumer that writes dS(j) has seen s.full of j - 1, at which the other consumer
 // arrived after its dQ(j-2).
 //
-// algo/backward_parts_sm90.cuh has the tiles, the rings of Q and dO, and their producer. Messages with dQ: its tile of
-// Q (< 0: no dQ), and whether it is the last one.
+// algo/backward_parts_sm90.cuh has the tiles, the rings of Q and dO, and their producer; algo/backward_sm90.cuh has a
+// consumer's products; algo/backward_rows_sm90.cuh has the storer. Messages with dQ: its tile of Q (< 0: no dQ), and
+// whether it is the last one.
 //
 // If kSumsDiagonals, consumers also add up dS along diagonals, after its rounding for dQ and dK, and computed from
 // rounded P: the sums include these rounding errors. They are the gradient of score_mod's result if d_score() returns
@@ -69,9 +70,7 @@
 
 #include "attnc_mod.cuh"
 
-#include "algo/backward_parts_sm90.cuh"
-#include "algo/backward_sm90.cuh"
-#include "algo/d_q_storer_sm90.cuh"
+#include "algo/backward_rows_sm90.cuh"
 #include "algo/diagonal_sums.cuh"
 #include "ptx/red.cuh"
 
@@ -91,14 +90,8 @@ static_assert(Memory::kBytes == kSharedBytes, "the host asks for another size: s
 
 // ---------------------------------------------------------------------------------------------------------- consumer
 
-struct Consumer : ConsumerParts<Consumer, BackwardParamsSm90, Memory, QRing, DqSums, kTight> {
+struct Consumer : RowConsumerParts<Consumer, Memory, kTight> {
   static_assert(!kSumsDiagonals || kSplit == 1, "sums take dS when it is complete");
-
-  template <int Begin, int End>
-  ATTNC_DEVICE void drop(Weights& weights, const ForwardParams& f, const KvPlace<Mod>& place, Table table,
-                         Step step) const {
-    drop_dead<Begin, End>(weights, f, args, place, table, step);
-  }
 
   /// Adds a step's dS to the sums along diagonals. It begins at row `q_start` of Q and `kv_row`, the warp's first one
   /// of KV.
@@ -116,12 +109,6 @@ struct Consumer : ConsumerParts<Consumer, BackwardParamsSm90, Memory, QRing, DqS
       });
   }
 
-  ATTNC_DEVICE KvTilePlace own_place() const {
-    int x[4];
-    ptx::ld_shared(x, shared + Memory::offset_of<OwnPlace>());
-    return KvTilePlace(x);
-  }
-
   ATTNC_DEVICE void run() {
     ptx::mbarrier_wait(Barriers<Memory, KvFull>{shared}[0], 0);
     const KvTilePlace tile = own_place();
@@ -132,7 +119,7 @@ struct Consumer : ConsumerParts<Consumer, BackwardParamsSm90, Memory, QRing, DqS
     Fragment<1, VTile::kColumns> d_v;
     Scores s, d_p;
     Weights weights;
-    PackedFragment<Element, 1, kBlockM> d_s;
+    Gradients d_s;
     d_k.fill(0.f);
     d_v.fill(0.f);
     KvPlace<Mod> place;
@@ -152,12 +139,7 @@ struct Consumer : ConsumerParts<Consumer, BackwardParamsSm90, Memory, QRing, DqS
       DqSums::Part d_q;
       ptx::wgmma_wait_group<1>(); // dP is complete
       wgmma::touch(d_p);
-      if (last_masked) {
-        to_gradients<0, kFirst>(d_p, weights.rates(), d_s, delta);
-        drop_dead<0, kFirst>(d_s, weights.rates());
-      } else {
-        to_gradients<0, kFirst>(d_p, weights.rates(), d_s, delta);
-      }
+      differentiate<0, kFirst>(d_p, weights, d_s, delta, last_masked);
       ptx::wgmma_wait_group<0>(); // dV is complete
       wgmma::touch(d_v);
       o.release_before(has_last);
@@ -167,32 +149,12 @@ struct Consumer : ConsumerParts<Consumer, BackwardParamsSm90, Memory, QRing, DqS
       clear_tail(q.tile(), message[1], group);
       const Table table = table_of<Memory>(shared, q.slot);
       const auto bias = table.template bias<0, kEarly, kLateBias>();
-      if constexpr (kSplit == 1) {
-        write_gradients(s_ring.tile(), 64 * group, d_s); // before products, for which it would have to wait
-        ptx::fence_proxy_async();
-        s_ring.commit();
-      }
+      if constexpr (kSplit == 1) write_d_s(d_s), commit_d_s();
       start_scores(s); // of the next step; garbage after the last one
       if constexpr (kSumsDiagonals)
         add_diagonals(d_s, place, step.start, tile.start + row_of_tile - Scores::row(0), has_last);
-      if (last_masked) {
-        to_gradients<kFirst, kGroups>(d_p, weights.rates(), d_s, delta);
-        drop_dead<kFirst, kGroups>(d_s, weights.rates());
-      } else {
-        to_gradients<kFirst, kGroups>(d_p, weights.rates(), d_s, delta);
-      }
-      if constexpr (kSplit > 1) write_gradients(s_ring.tile(), 64 * group, d_s);
-      ptx::wgmma_fence();
-      wgmma::start_gemm(d_k, d_s, q.tile_of(q.slot_before()), has_older); // dK += dS^T Q
-      ptx::wgmma_commit_group();
-      if constexpr (kSplit > 1) {
-        ptx::fence_proxy_async();
-        s_ring.commit();
-      }
-      s_ring.wait();
-      ptx::wgmma_fence();
-      start_d_q(d_q, s_ring.tile());
-      ptx::wgmma_commit_group();
+      differentiate<kFirst, kGroups>(d_p, weights, d_s, delta, last_masked);
+      start_d_k_and_d_q(d_k, d_q, d_s, has_older);
 
       const bool ends = message[2] < 0;
       if (!ends && (message[2] != place.b || message[3] != place.h || !has_last)) [[unlikely]]
@@ -217,15 +179,11 @@ struct Consumer : ConsumerParts<Consumer, BackwardParamsSm90, Memory, QRing, DqS
       if (ends) break;
       o.wait();
       clear_tail(o.tile(), step.flags, group);
-      ptx::wgmma_fence();
-      wgmma::start_gemm(d_p, v_tile().from_row(64 * group), transposed(o.tile()), 0); // dP^T = V dO^T
-      ptx::wgmma_commit_group();
+      start_d_p(d_p);
       weigh<kEarly, kGroups>(s, weights, place, table, late_bias, step, masked, small, f);
       commit_d_q(has_last);
       table.load_delta(delta);
-      ptx::wgmma_fence();
-      wgmma::start_gemm(d_v, weights.weights, o.tile(), has_last); // dV += P^T dO
-      ptx::wgmma_commit_group();
+      start_d_v(d_v, weights, has_last);
       if constexpr (kIsRagged<Mod>)
         last_tile = place.h * q_tiles_of<Mod, kBlockM>(f) + first_slot + step.start / kBlockM;
       else
@@ -247,40 +205,17 @@ struct Consumer : ConsumerParts<Consumer, BackwardParamsSm90, Memory, QRing, DqS
   }
 };
 
-// ------------------------------------------------------------------------------------------------------------- storer
-
-struct Storer : DqStorer<Memory> {
-  ATTNC_DEVICE void run() {
-    unsigned parity = 0;
-    int step = 0;
-    while (true) {
-      ptx::mbarrier_wait(Barriers<Memory, DqFull>{shared}[group], parity);
-      parity ^= 1;
-      int message[2]; // the tile of q, counted over all heads; whether it is the last one
-      ptx::ld_shared(message, d_q_message<Memory>(shared, group));
-      int turn = 1;
-      if constexpr (kTakesTurns) turn = ptx::ld_shared_int(turn_at<Memory>(shared, step++));
-      if (message[0] >= 0) add(message[0], turn);
-      if (message[1]) break;
-    }
-  }
-};
-
 extern "C" __global__ void __launch_bounds__(threads_of(kWarps), 1)
     attnc_backward(const __grid_constant__ BackwardParamsSm90 p, const __grid_constant__ ModArgs args) {
   extern __shared__ __align__(1024) unsigned char dynamic_shared[];
   const unsigned shared = shared_base(dynamic_shared);
-  if constexpr (kIsRagged<Mod>) {
-    const KvTilePlace tile(p, args);
-    if (!has_rows<Mod>(tile.start, kv_length_of<Mod>(p.base.forward, args, tile.b, 0))) return;
-  }
-  initialise<Memory>(shared, [&] { ptx::prefetch_tensor_maps(p.q, p.k, p.v, p.d_out); });
+  if (!begin<Memory>(shared, p, args)) return;
   run_roles<kProducerRegisters, kConsumerRegisters>(
       [&](int warp) {
         if (warp == 0)
           Producer<Memory>{p, args, shared}.run();
         else if (warp < 3 && threadIdx.x % 32 == 0)
-          Storer{{p, shared, warp - 1}}.run();
+          DqStorer<Memory>{p, args, shared, warp - 1}.run();
       },
       [&](int group) {
         Consumer{p, args, shared, group}.run();

@@ -316,11 +316,7 @@ extern "C" __global__ void __launch_bounds__(threads_of(kWarps), 1)
     attnc_backward(const __grid_constant__ BackwardParamsSm90 p, const __grid_constant__ ModArgs args) {
   extern __shared__ __align__(1024) unsigned char dynamic_shared[];
   const unsigned shared = shared_base(dynamic_shared);
-  if constexpr (kIsRagged<Mod>) {
-    const KvTilePlace tile(p, args);
-    if (!has_rows<Mod>(tile.start, kv_length_of<Mod>(p.base.forward, args, tile.b, 0))) return;
-  }
-  initialise<Memory>(shared, [&] { ptx::prefetch_tensor_maps(p.q, p.k, p.v, p.d_out); });
+  if (!begin<Memory>(shared, p, args)) return;
   run_roles<kProducerRegisters, kConsumerRegisters>(
       [&](int warp) {
         if (warp == 0) Producer<Memory>{p, args, shared}.run();

@@ -303,4 +303,14 @@ template <class Memory> struct Producer {
   }
 };
 
+/// Begins a CTA. Returns whether it owns rows: of a ragged batch it may own none.
+template <class Memory> ATTNC_DEVICE bool begin(unsigned shared, const BackwardParamsSm90& p, const ModArgs& args) {
+  if constexpr (kIsRagged<Mod>) {
+    const KvTilePlace tile(p, args);
+    if (!has_rows<Mod>(tile.start, kv_length_of<Mod>(p.base.forward, args, tile.b, 0))) return false;
+  }
+  initialise<Memory>(shared, [&] { ptx::prefetch_tensor_maps(p.q, p.k, p.v, p.d_out); });
+  return true;
+}
+
 } // namespace attnc::sm90

@@ -34,6 +34,7 @@ template <class Memory> ATTNC_DEVICE unsigned d_q_message(unsigned shared, int g
 template <class Self, class Params, class Memory, class QRing, class DqOut, bool Tight> struct ConsumerParts {
   using Scores = Fragment<1, kBlockM>;
   using Weights = PackedWeights<Element, kBlockM>;
+  using Gradients = PackedFragment<Element, 1, kBlockM>;
   static constexpr int kGroups = kBlockM / 8; // of 8 rows of Q
   /// Groups after which S of the next step begins: a quarter of them, or all.
   static constexpr int kSplit = kBlockM == 64 && !Tight ? 4 : 1, kFirst = kGroups / kSplit;
@@ -52,18 +53,6 @@ template <class Self, class Params, class Memory, class QRing, class DqOut, bool
 
   ATTNC_DEVICE KTile k_tile() const { return k_tile_of<Memory>(shared); }
   ATTNC_DEVICE VTile v_tile() const { return v_tile_of<Memory>(shared); }
-
-  /// Starts dQ = dS K for this warpgroup's part of the tile.
-  ATTNC_DEVICE void start_d_q(typename DqOut::Part& d_q, STile s) {
-    if constexpr (DqOut::kByRows) {
-      wgmma::start_gemm(d_q, transposed(SwizzledTile<Element, kBlockN, 64>{s.slab(group)}), k_tile(), 0);
-    } else {
-      // Columns of K: a slab, or half of one.
-      using Part = SwizzledTile<Element, kBlockN, DqOut::kColumns>;
-      const unsigned base = DqOut::kColumns == 64 ? k_tile().slab(group) : k_tile().base + 64 * group;
-      wgmma::start_gemm(d_q, transposed(s), Part{base}, 0);
-    }
-  }
 
   /// Writes a step's dQ to shared memory, for the storer. `is_last`: whether no step follows.
   ATTNC_DEVICE void write_d_q(const typename DqOut::Part& d_q, int tile, bool is_last = false) {
@@ -99,12 +88,73 @@ template <class Self, class Params, class Memory, class QRing, class DqOut, bool
     }
   }
 
+  template <int Begin, int End> ATTNC_DEVICE void drop_gradients(Gradients& d_s, const Gradients& rates) const {
+    drop_dead<Begin, End>(d_s, rates);
+  }
+
+  /// Computes dS of groups [Begin, End) from dP. `masked`: whether dead ones must be dropped, by drop_gradients() with
+  /// `table`.
+  template <int Begin, int End, class Delta, class... Table>
+  ATTNC_DEVICE void differentiate(const Scores& d_p, Weights& weights, Gradients& d_s, const Delta& delta, bool masked,
+                                  Table... table) const {
+    if (masked) {
+      to_gradients<Begin, End>(d_p, weights.rates(), d_s, delta);
+      static_cast<const Self&>(*this).template drop_gradients<Begin, End>(d_s, weights.rates(), table...);
+    } else {
+      to_gradients<Begin, End>(d_p, weights.rates(), d_s, delta);
+    }
+  }
+
   /// Starts S^T = K Q^T for the next Q of the ring.
   ATTNC_DEVICE void start_scores(Scores& s) {
     wgmma::touch(s);
     ptx::wgmma_fence();
     wgmma::start_gemm(s, k_tile().from_row(64 * group), transposed(q.tile()), 0);
     ptx::wgmma_commit_group();
+  }
+  /// Starts dP^T = V dO^T.
+  ATTNC_DEVICE void start_d_p(Scores& d_p) {
+    ptx::wgmma_fence();
+    wgmma::start_gemm(d_p, v_tile().from_row(64 * group), transposed(o.tile()), 0);
+    ptx::wgmma_commit_group();
+  }
+  /// Starts dV += P^T dO.
+  template <class Out> ATTNC_DEVICE void start_d_v(Out& d_v, const Weights& weights, bool has_last) {
+    ptx::wgmma_fence();
+    wgmma::start_gemm(d_v, weights.weights, o.tile(), has_last);
+    ptx::wgmma_commit_group();
+  }
+
+  /// Writes dS to shared memory.
+  ATTNC_DEVICE void write_d_s(const Gradients& d_s) { write_gradients(s_ring.tile(), 64 * group, d_s); }
+  ATTNC_DEVICE void commit_d_s() {
+    ptx::fence_proxy_async();
+    s_ring.commit();
+  }
+  /// Starts dK += dS^T Q and, once both consumers have written their dS, dQ = dS K, both of the last step. With kSplit
+  /// = 1 dS is written already: before other products, for which it would have to wait.
+  template <class Out>
+  ATTNC_DEVICE void start_d_k_and_d_q(Out& d_k, typename DqOut::Part& d_q, const Gradients& d_s, bool has_older) {
+    if constexpr (kSplit > 1) write_d_s(d_s);
+    ptx::wgmma_fence();
+    wgmma::start_gemm(d_k, d_s, q.tile_of(q.slot_before()), has_older);
+    ptx::wgmma_commit_group();
+    if constexpr (kSplit > 1) commit_d_s();
+    s_ring.wait();
+    ptx::wgmma_fence();
+    start_d_q(d_q, s_ring.tile());
+    ptx::wgmma_commit_group();
+  }
+  /// Starts dQ = dS K for this warpgroup's part of the tile.
+  ATTNC_DEVICE void start_d_q(typename DqOut::Part& d_q, STile s) {
+    if constexpr (DqOut::kByRows) {
+      wgmma::start_gemm(d_q, transposed(SwizzledTile<Element, kBlockN, 64>{s.slab(group)}), k_tile(), 0);
+    } else {
+      // Columns of K: a slab, or half of one.
+      using Part = SwizzledTile<Element, kBlockN, DqOut::kColumns>;
+      const unsigned base = DqOut::kColumns == 64 ? k_tile().slab(group) : k_tile().base + 64 * group;
+      wgmma::start_gemm(d_q, transposed(s), Part{base}, 0);
+    }
   }
 };
 
