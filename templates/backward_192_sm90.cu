@@ -145,11 +145,9 @@ struct Consumer : RowConsumerParts<Consumer, Memory, true> {
       const bool last_masked = step.flags & (kStepMasked | kKvTail);
       Scores s; // then the first piece of dQ
       SecondPiece own_second;
-      ptx::wgmma_wait_group<0>(); // dP and dV are complete: then dS may take the registers of the weights
-      wgmma::touch(d_p);
+      wgmma::wait<0>(d_p); // dP and dV are complete: then dS may take the registers of the weights
       differentiate<0, kGroups>(d_p, weights, d_s, delta, last_masked);
-      ptx::wgmma_wait_group<0>(); // again, or ptxas runs out of registers
-      wgmma::touch(d_v);
+      wgmma::wait<0>(d_v); // again, or ptxas runs out of registers
       o.release_before(has_last);
       q.wait();
       int message[4];
@@ -172,13 +170,11 @@ struct Consumer : RowConsumerParts<Consumer, Memory, true> {
         const int row = 64 * group + ptx::opaque(threadIdx.x) / 32 % 4 * 16 + Scores::row(0);
         place = KvPlace<Mod>(f, args, message[2], message[3], own_place().start, row);
       }
-      ptx::wgmma_wait_group<1>(); // S is complete
-      wgmma::touch(s);
+      wgmma::wait<1>(s); // S is complete
       weigh_unless<0, kFirstPart>(ends, s, weights, place, table, bias, step, f);
       weigh_unless<kFirstPart, kGroups>(ends, s, weights, place, table, table.template bias<kFirstPart, kGroups>(),
                                         step, f);
-      ptx::wgmma_wait_group<0>(); // dK of the last step is complete
-      wgmma::touch(d_k);
+      wgmma::wait<0>(d_k); // dK of the last step is complete
       q.release_before(has_last);
 
       at_step(j);
@@ -186,8 +182,7 @@ struct Consumer : RowConsumerParts<Consumer, Memory, true> {
       wgmma::start_gemm(s, transposed(s_ring.tile()), SwizzledTile<Element, kBlockN, 64>{k_tile().slab(2 * group)}, 0);
       ptx::wgmma_commit_group();
       ptx::mbarrier_wait(Barriers<Memory, DqEmpty>{shared}[group], d_q_parity ^ 1);
-      ptx::wgmma_wait_group<0>(); // the first piece of dQ is complete
-      wgmma::touch(s);
+      wgmma::wait<0>(s); // the first piece of dQ is complete
       DqSums::write(d_q_part(4 * group), s);
       auto& second = second_piece(s, own_second);
       ptx::wgmma_fence();
@@ -195,8 +190,7 @@ struct Consumer : RowConsumerParts<Consumer, Memory, true> {
                         SwizzledTile<Element, kBlockN, 32>{k_tile().slab(1) + 64 * group}, 0);
       ptx::wgmma_commit_group();
       if (threadIdx.x % 128 == 0) ptx::st_shared(d_q_message<Memory>(shared, group), {has_last ? 0 : -1, int(ends)});
-      ptx::wgmma_wait_group<0>(); // the second piece of dQ is complete
-      wgmma::touch(second);
+      wgmma::wait<0>(second); // the second piece of dQ is complete
       s_ring.release();
       DqSums::write(d_q_part(group ? 0 : 8), second);
       if (ends) break;

@@ -28,29 +28,15 @@
 #include "attnc_mod.cuh"
 
 #include "algo/apply_mod.cuh"
+#include "algo/backward_tiles_mma.cuh"
 #include "algo/capture_reduction.cuh"
 #include "algo/gradients.cuh"
 #include "algo/kv_walk.cuh"
-#include "ptx/shared_memory.cuh"
-#include "tile/copy_tile.cuh"
-#include "tile/gemm_mma.cuh"
-#include "tile/shared_memory.cuh"
 
 namespace attnc::sm80 {
 
-constexpr int kThreads = 32 * kWarps;
-static_assert(kBlockM == 16 * kWarps && kBlockN % 16 == 0, "tiles are multiplied 16 rows at a time");
+static_assert(kBlockM == 16 * kWarps, "a warp owns 16 rows");
 
-using QTile = PaddedTile<Element, kBlockM, kHeadDimQk>;
-using OTile = PaddedTile<Element, kBlockM, kHeadDimV>;
-using KTile = PaddedTile<Element, kBlockN, kHeadDimQk>;
-using VTile = PaddedTile<Element, kBlockN, kHeadDimV>;
-struct QPart : SharedPart<QPart, QTile::kBytes> {};
-struct OPart : SharedPart<OPart, OTile::kBytes> {};
-struct KPart : SharedPart<KPart, KTile::kBytes> {};
-struct VPart : SharedPart<VPart, VTile::kBytes> {};
-using Memory = SharedMemory<QPart, OPart, KPart, VPart>;
-static_assert(Memory::kBytes == kSharedBytes, "the host asks for another size: src/plan");
 using Reduction = CaptureReduction<kBlockN, kWarps>;
 
 extern "C" __global__ void __launch_bounds__(kThreads, 1)
@@ -59,10 +45,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
   __shared__ float scratch[Reduction::kScratch];
   const Strides& d_out_stride = p.backward.d_out_stride;
   const unsigned shared = ptx::shared_address(dynamic_shared);
-  const QTile q_tile = {shared + Memory::offset_of<QPart>()};
-  const OTile o_tile = {shared + Memory::offset_of<OPart>()};
-  const KTile k_tile = {shared + Memory::offset_of<KPart>()};
-  const VTile v_tile = {shared + Memory::offset_of<VPart>()};
+  const Tiles tiles(shared);
   using Scores = Reduction::Scores;
 
   const auto [b_first, h, q_start] = q_tile_from_end<Mod, kBlockM>(p.backward.forward, args, blockIdx.x);
@@ -78,8 +61,8 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
     const Element* k = (const Element*)f.k + b * f.k_stride.batch + h / f.group * f.k_stride.head;
     const Element* v = (const Element*)f.v + b * f.v_stride.batch + h / f.group * f.v_stride.head;
     __syncthreads();
-    copy_in<kThreads>(q_tile, q, f.q_stride.row, q_start, f.q_len, f.vectors);
-    copy_in<kThreads>(o_tile, d_out, d_out_stride.row, q_start, f.q_len, f.vectors);
+    copy_in<kThreads>(tiles.q, q, f.q_stride.row, q_start, f.q_len, f.vectors);
+    copy_in<kThreads>(tiles.o, d_out, d_out_stride.row, q_start, f.q_len, f.vectors);
     ptx::cp_async_commit_group();
 
     const Place<1> place(f, args, b, h, q_start, warp_row + Scores::row(0));
@@ -100,18 +83,8 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
 #pragma unroll 1
     for (int i = 0; i < walk.count; ++i) {
       const Step step = walk.at(i);
-      __syncthreads();
-      copy_in<kThreads>(k_tile, k, f.k_stride.row, step.start, f.kv_len, f.vectors);
-      copy_in<kThreads>(v_tile, v, f.v_stride.row, step.start, f.kv_len, f.vectors);
-      ptx::cp_async_commit_group();
-      ptx::cp_async_wait_group<0>();
-      __syncthreads();
-
       Scores s, g;
-      s.fill(0.f);
-      g.fill(0.f);
-      mma::gemm<kTf32>(s, q_tile.rows<16>(warp_row), transposed(k_tile)); // S = Q K^T
-      mma::gemm<kTf32>(g, o_tile.rows<16>(warp_row), transposed(v_tile)); // dP = dO V^T
+      tiles.multiply(s, g, f, k, v, step.start, warp_row);
       Scores products = s;
       StepBias<Mod::Exponents, 2> step_bias(bias);
       apply_mod(s, f, args, place, step, OwnColumns{}, step_bias);

@@ -347,12 +347,10 @@ struct Consumer : ConsumerParts<Consumer, Params, Memory, QRing, DqOut, kTight> 
     while (true) {
       // In flight: dP and dV of the last step.
       DqOut::Part d_q;
-      ptx::wgmma_wait_group<1>(); // dP is complete
-      wgmma::touch(d_p);
+      wgmma::wait<1>(d_p); // dP is complete
       const Table last_table = table_of(shared, q.slot_before());
       differentiate<0, kFirst>(d_p, weights, d_s, delta, masked, last_table);
-      ptx::wgmma_wait_group<0>(); // dV is complete
-      wgmma::touch(d_v);
+      wgmma::wait<0>(d_v); // dV is complete
       o.release_before(has_last);
       q.wait();
       int message[4];
@@ -371,14 +369,11 @@ struct Consumer : ConsumerParts<Consumer, Params, Memory, QRing, DqOut, kTight> 
       }
       masked = message[0] & kStepMasked;
       const Step step = {0, message[0]};
-      ptx::wgmma_wait_group<2>(); // S is complete
-      wgmma::touch(s);
+      wgmma::wait<2>(s); // S is complete
       const bool small = are_small(place, s);
       weigh<0, kEarly>(s, weights, place, table, bias, step, masked, small, p.base.forward);
 
-      ptx::wgmma_wait_group<0>(); // dK and dQ of the last step are complete
-      wgmma::touch(d_k);
-      wgmma::touch(d_q);
+      wgmma::wait<0>(d_k, d_q); // dK and dQ of the last step are complete
       const auto late_bias = table.template bias<kEarly, kGroups, kLateBias>();
       q.release_before(has_last);
       s_ring.advance();

@@ -24,29 +24,12 @@
 
 #include "attnc_mod.cuh"
 
+#include "algo/backward_tiles_mma.cuh"
 #include "algo/exact_gradients.cuh"
 #include "algo/q_walk.cuh"
-#include "ptx/shared_memory.cuh"
-#include "tile/copy_tile.cuh"
-#include "tile/gemm_mma.cuh"
-#include "tile/shared_memory.cuh"
 #include "tile/store_mma.cuh"
 
 namespace attnc::sm80 {
-
-constexpr int kThreads = 32 * kWarps;
-static_assert(kBlockM % 16 == 0 && kBlockN % 16 == 0, "tiles are multiplied 16 rows at a time");
-
-using QTile = PaddedTile<Element, kBlockM, kHeadDimQk>;
-using OTile = PaddedTile<Element, kBlockM, kHeadDimV>;
-using KTile = PaddedTile<Element, kBlockN, kHeadDimQk>;
-using VTile = PaddedTile<Element, kBlockN, kHeadDimV>;
-struct QPart : SharedPart<QPart, QTile::kBytes> {};
-struct OPart : SharedPart<OPart, OTile::kBytes> {};
-struct KPart : SharedPart<KPart, KTile::kBytes> {};
-struct VPart : SharedPart<VPart, VTile::kBytes> {};
-using Memory = SharedMemory<QPart, OPart, KPart, VPart>;
-static_assert(Memory::kBytes == kSharedBytes, "the host asks for another size: src/plan");
 
 using Table = RowTable<Mod, kBlockM>;
 
@@ -57,10 +40,7 @@ struct KvGradients {
   using Scores = Fragment<1, kBlockM>; // transposed: rows along KV
   const BackwardParams& p;
   const ModArgs& args;
-  QTile q_tile;
-  OTile o_tile;
-  KTile k_tile;
-  VTile v_tile;
+  Tiles tiles;
   Table table;
   int kv_start, kv_head;
 
@@ -81,8 +61,8 @@ struct KvGradients {
       for (int j = 0; j < walk.count; ++j) {
         const Step step = walk.at(j);
         __syncthreads();
-        copy_in<kThreads>(q_tile, q, f.q_stride.row, step.start, f.q_len, f.vectors);
-        copy_in<kThreads>(o_tile, d_out, p.d_out_stride.row, step.start, f.q_len, f.vectors);
+        copy_in<kThreads>(tiles.q, q, f.q_stride.row, step.start, f.q_len, f.vectors);
+        copy_in<kThreads>(tiles.o, d_out, p.d_out_stride.row, step.start, f.q_len, f.vectors);
         ptx::cp_async_commit_group();
         for (int row = threadIdx.x; row < kBlockM; row += kThreads) {
           const long long index = row_of_all(f, b, h, min(step.start + row, f.q_len - 1));
@@ -93,14 +73,14 @@ struct KvGradients {
 
         Scores s, d_s;
         s.fill(0.f);
-        mma::gemm<kTf32>(s, k_tile.rows<16>(warp_row), transposed(q_tile)); // S^T = K Q^T
+        mma::gemm<kTf32>(s, tiles.k.rows<16>(warp_row), transposed(tiles.q)); // S^T = K Q^T
         if constexpr (WantsK) {
           d_s.fill(0.f);
-          mma::gemm<kTf32>(d_s, v_tile.rows<16>(warp_row), transposed(o_tile)); // dP^T = V dO^T
+          mma::gemm<kTf32>(d_s, tiles.v.rows<16>(warp_row), transposed(tiles.o)); // dP^T = V dO^T
         }
         to_exact_gradients<WantsK>(s, d_s, f, args, place, table, step);
-        if constexpr (WantsV) mma::gemm<kTf32>(d_v, s, o_tile);   // dV += P^T dO
-        if constexpr (WantsK) mma::gemm<kTf32>(d_k, d_s, q_tile); // dK += dS^T Q
+        if constexpr (WantsV) mma::gemm<kTf32>(d_v, s, tiles.o);   // dV += P^T dO
+        if constexpr (WantsK) mma::gemm<kTf32>(d_k, d_s, tiles.q); // dK += dS^T Q
       }
     }
     ptx::cp_async_wait_group<0>();
@@ -118,20 +98,12 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
   const BackwardParams& p = params_of<Mod>(launch, args, kv_b);
   const ForwardParams& f = p.forward;
   if (!has_rows<Mod>(first, f.kv_len)) return;
-  const KvGradients gradients = {p,
-                                 args,
-                                 {shared + Memory::offset_of<QPart>()},
-                                 {shared + Memory::offset_of<OPart>()},
-                                 {shared + Memory::offset_of<KPart>()},
-                                 {shared + Memory::offset_of<VPart>()},
-                                 {{ptx::shared_address(rows)}},
-                                 first,
-                                 kv_head};
+  const KvGradients gradients = {p, args, Tiles(shared), {{ptx::shared_address(rows)}}, first, kv_head};
   const int kv_start = gradients.kv_start, warp_row = int(threadIdx.x) / 32 * 16;
   const Element* k = (const Element*)f.k + kv_b * f.k_stride.batch + kv_head * f.k_stride.head;
   const Element* v = (const Element*)f.v + kv_b * f.v_stride.batch + kv_head * f.v_stride.head;
-  copy_in<kThreads>(gradients.k_tile, k, f.k_stride.row, kv_start, f.kv_len, f.vectors);
-  copy_in<kThreads>(gradients.v_tile, v, f.v_stride.row, kv_start, f.kv_len, f.vectors);
+  copy_in<kThreads>(gradients.tiles.k, k, f.k_stride.row, kv_start, f.kv_len, f.vectors);
+  copy_in<kThreads>(gradients.tiles.v, v, f.v_stride.row, kv_start, f.kv_len, f.vectors);
   ptx::cp_async_commit_group();
 
   Fragment<1, KTile::kColumns> d_k;
@@ -149,10 +121,10 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
   Element* to_k = (Element*)p.d_k + kv_b * p.d_k_stride.batch + kv_head * p.d_k_stride.head;
   Element* to_v = (Element*)p.d_v + kv_b * p.d_v_stride.batch + kv_head * p.d_v_stride.head;
   if (!kApart || second)
-    mma::store_rows(gradients.k_tile.rows<16>(warp_row), d_k, f.scale, to_k, p.d_k_stride.row, kv_start + warp_row,
+    mma::store_rows(gradients.tiles.k.rows<16>(warp_row), d_k, f.scale, to_k, p.d_k_stride.row, kv_start + warp_row,
                     f.kv_len, f.vectors);
   if (!kApart || !second)
-    mma::store_rows(gradients.v_tile.rows<16>(warp_row), d_v, 1.f, to_v, p.d_v_stride.row, kv_start + warp_row,
+    mma::store_rows(gradients.tiles.v.rows<16>(warp_row), d_v, 1.f, to_v, p.d_v_stride.row, kv_start + warp_row,
                     f.kv_len, f.vectors);
 }
 

@@ -22,38 +22,18 @@
 #include "attnc_mod.cuh"
 
 #include "algo/apply_mod.cuh"
+#include "algo/backward_tiles_mma.cuh"
 #include "algo/gradients.cuh"
 #include "algo/kv_walk.cuh"
-#include "ptx/shared_memory.cuh"
-#include "tile/copy_tile.cuh"
-#include "tile/gemm_mma.cuh"
-#include "tile/shared_memory.cuh"
 #include "tile/store_mma.cuh"
 
 namespace attnc::sm80 {
-
-constexpr int kThreads = 32 * kWarps;
-static_assert(kBlockM % 16 == 0 && kBlockN % 16 == 0, "tiles are multiplied 16 rows at a time");
-
-using QTile = PaddedTile<Element, kBlockM, kHeadDimQk>;
-using OTile = PaddedTile<Element, kBlockM, kHeadDimV>;
-using KTile = PaddedTile<Element, kBlockN, kHeadDimQk>;
-using VTile = PaddedTile<Element, kBlockN, kHeadDimV>;
-struct QPart : SharedPart<QPart, QTile::kBytes> {};
-struct OPart : SharedPart<OPart, OTile::kBytes> {};
-struct KPart : SharedPart<KPart, KTile::kBytes> {};
-struct VPart : SharedPart<VPart, VTile::kBytes> {};
-using Memory = SharedMemory<QPart, OPart, KPart, VPart>;
-static_assert(Memory::kBytes == kSharedBytes, "the host asks for another size: src/plan");
 
 extern "C" __global__ void __launch_bounds__(kThreads, 1)
     attnc_backward_q(const __grid_constant__ BackwardParams launch, const __grid_constant__ ModArgs args) {
   extern __shared__ __align__(16) unsigned char dynamic_shared[];
   const unsigned shared = ptx::shared_address(dynamic_shared);
-  const QTile q_tile = {shared + Memory::offset_of<QPart>()};
-  const OTile o_tile = {shared + Memory::offset_of<OPart>()};
-  const KTile k_tile = {shared + Memory::offset_of<KPart>()};
-  const VTile v_tile = {shared + Memory::offset_of<VPart>()};
+  const Tiles tiles(shared);
   using Scores = Fragment<1, kBlockN>;
 
   const auto [b, h, q_start] = q_tile_from_end<Mod, kBlockM>(launch.forward, args, blockIdx.x);
@@ -65,8 +45,8 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
   const Element* d_out = (const Element*)p.d_out + b * p.d_out_stride.batch + h * p.d_out_stride.head;
   const Element* k = (const Element*)f.k + b * f.k_stride.batch + h / f.group * f.k_stride.head;
   const Element* v = (const Element*)f.v + b * f.v_stride.batch + h / f.group * f.v_stride.head;
-  copy_in<kThreads>(q_tile, q, f.q_stride.row, q_start, f.q_len, f.vectors);
-  copy_in<kThreads>(o_tile, d_out, p.d_out_stride.row, q_start, f.q_len, f.vectors);
+  copy_in<kThreads>(tiles.q, q, f.q_stride.row, q_start, f.q_len, f.vectors);
+  copy_in<kThreads>(tiles.o, d_out, p.d_out_stride.row, q_start, f.q_len, f.vectors);
   ptx::cp_async_commit_group();
 
   const Place<1> place(f, args, b, h, q_start, warp_row + Scores::row(0));
@@ -84,18 +64,8 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
 #pragma unroll 1
   for (int i = 0; i < walk.count; ++i) {
     const Step step = walk.at(i);
-    __syncthreads();
-    copy_in<kThreads>(k_tile, k, f.k_stride.row, step.start, f.kv_len, f.vectors);
-    copy_in<kThreads>(v_tile, v, f.v_stride.row, step.start, f.kv_len, f.vectors);
-    ptx::cp_async_commit_group();
-    ptx::cp_async_wait_group<0>();
-    __syncthreads();
-
     Scores s, d_s;
-    s.fill(0.f);
-    d_s.fill(0.f);
-    mma::gemm<kTf32>(s, q_tile.rows<16>(warp_row), transposed(k_tile));   // S = Q K^T
-    mma::gemm<kTf32>(d_s, o_tile.rows<16>(warp_row), transposed(v_tile)); // dP = dO V^T
+    tiles.multiply(s, d_s, f, k, v, step.start, warp_row);
     Scores products = s;
     StepBias<Mod::Exponents, 2> step_bias(bias);
     apply_mod(s, f, args, place, step, OwnColumns{}, step_bias);
@@ -108,13 +78,13 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
                     float& d = d_s.at(r, n, e);
                     d = score_gradient<Mod>(f, args, place.head, row, col, at, product, s.at(r, n, e), d, delta[r]);
                   });
-    mma::gemm<kTf32>(d_q, d_s, k_tile); // dQ += dS K
+    mma::gemm<kTf32>(d_q, d_s, tiles.k); // dQ += dS K
   }
 
   ptx::cp_async_wait_group<0>();
   __syncthreads();
   Element* to = (Element*)p.d_q + b * p.d_q_stride.batch + h * p.d_q_stride.head;
-  mma::store_rows(q_tile.rows<16>(warp_row), d_q, f.scale, to, p.d_q_stride.row, q_start + warp_row, f.q_len,
+  mma::store_rows(tiles.q.rows<16>(warp_row), d_q, f.scale, to, p.d_q_stride.row, q_start + warp_row, f.q_len,
                   f.vectors);
 }
 

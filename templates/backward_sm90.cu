@@ -137,11 +137,9 @@ struct Consumer : RowConsumerParts<Consumer, Memory, kTight> {
       const bool has_last = last_tile >= 0;
       const bool last_masked = tail || step.flags & kStepMasked;
       DqSums::Part d_q;
-      ptx::wgmma_wait_group<1>(); // dP is complete
-      wgmma::touch(d_p);
+      wgmma::wait<1>(d_p); // dP is complete
       differentiate<0, kFirst>(d_p, weights, d_s, delta, last_masked);
-      ptx::wgmma_wait_group<0>(); // dV is complete
-      wgmma::touch(d_v);
+      wgmma::wait<0>(d_v); // dV is complete
       o.release_before(has_last);
       q.wait();
       int message[4];
@@ -161,17 +159,14 @@ struct Consumer : RowConsumerParts<Consumer, Memory, kTight> {
         place = KvPlace<Mod>(f, args, message[2], message[3], tile.start, row_of_tile);
       step = {message[0], message[1]};
       const bool masked = tail || step.flags & kStepHasDead;
-      ptx::wgmma_wait_group<2>(); // S is complete
-      wgmma::touch(s);
+      wgmma::wait<2>(s); // S is complete
       const bool small = are_small(place, s);
       if (Mod::Exponents::kCallsScore && ends)
         [[unlikely]];
       else
         weigh<0, kEarly>(s, weights, place, table, bias, step, masked, small, f);
 
-      ptx::wgmma_wait_group<0>(); // dK and dQ of the last step are complete
-      wgmma::touch(d_k);
-      wgmma::touch(d_q);
+      wgmma::wait<0>(d_k, d_q); // dK and dQ of the last step are complete
       const auto late_bias = table.template bias<kEarly, kGroups, kLateBias>();
       q.release_before(has_last);
       s_ring.advance();

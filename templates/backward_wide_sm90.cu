@@ -193,8 +193,7 @@ struct Weigher {
       int message[4];
       q.read_message(message);
       clear_tail(q.tile(), message[1], 0);
-      ptx::wgmma_wait_group<1>(); // dV and the first piece of dQ are complete
-      wgmma::touch(d_v);
+      wgmma::wait<1>(d_v); // dV and the first piece of dQ are complete
       o.release_before(d_q.has_step());
       d_q.add_first(first);
       wgmma::touch(s);
@@ -210,8 +209,7 @@ struct Weigher {
       const Step step = {message[0], message[1]};
       const Table table = table_of<Memory>(shared, q.slot);
       const auto bias = table.template bias<0, kGroups>();
-      ptx::wgmma_wait_group<0>(); // S is complete
-      wgmma::touch(s);
+      wgmma::wait<0>(s); // S is complete
       if (ends) break;
       const bool masked = tail || step.flags & kStepHasDead;
       const bool small = are_small(place, s);
@@ -271,8 +269,7 @@ struct Differentiator {
       clear_tail(o.tile(), message[1], 1);
       Table::Values<> delta;
       table_of<Memory>(shared, q.slot).load_delta(delta);
-      ptx::wgmma_wait_group<1>(); // dK and the first piece of dQ are complete
-      wgmma::touch(d_k);
+      wgmma::wait<1>(d_k); // dK and the first piece of dQ are complete
       q.release_before(d_q.has_step());
       d_q.add_first(first);
       wgmma::touch(d_p);
@@ -282,8 +279,7 @@ struct Differentiator {
       ptx::wgmma_commit_group();
       ptx::wgmma_wait_group<1>();
       d_q.add_second(second);
-      ptx::wgmma_wait_group<0>(); // dP is complete
-      wgmma::touch(d_p);
+      wgmma::wait<0>(d_p); // dP is complete
       if (ends) break;
       o.release();
       const int now = d_q.step + 1;

@@ -194,7 +194,7 @@ ATTNC_DEVICE void load(const Params& p, const ModArgs& args, Dealer dealer, Shar
 #pragma unroll 1
     for (int i = 0; i < work.walk.count; ++i, ring.advance()) {
       ring.wait_empty();
-      boxes.load(p, work, i, ring.k(), ring.v(), ring.full());
+      boxes.load<32>(p, work, i, 0, ring.k(), ring.v(), ring.full());
     }
 }
 
@@ -233,8 +233,7 @@ ATTNC_DEVICE void score(const Params& decode, const ModArgs& args, Dealer dealer
     if (count > 0) {
       sync_pair(kQReady);
       start_scores(s, decode, work, 0, shared.q(), ahead);
-      ptx::wgmma_wait_group<0>();
-      wgmma::touch(s);
+      wgmma::wait<0>(s);
     }
 #pragma unroll 1
     for (int i = 0; i < count; ++i) {
@@ -267,9 +266,7 @@ ATTNC_DEVICE void score(const Params& decode, const ModArgs& args, Dealer dealer
       ptx::wgmma_fence();
       wgmma::start_gemm(o, weights, ring.v_half<0>(), 1);
       ptx::wgmma_commit_group();
-      ptx::wgmma_wait_group<0>();
-      wgmma::touch(o);
-      wgmma::touch(next);
+      wgmma::wait<0>(o, next);
       ring.release();
       ring.advance();
       parity ^= 1;
@@ -331,8 +328,7 @@ ATTNC_DEVICE void help(const Params& decode, const ModArgs& args, Dealer dealer,
       ptx::wgmma_fence();
       wgmma::start_gemm(o, shared.weights_of(parity), ring.v_half<1>(), 1);
       ptx::wgmma_commit_group();
-      ptx::wgmma_wait_group<0>();
-      wgmma::touch(o);
+      wgmma::wait<0>(o);
       arrive_pair(kWeightsFree + parity);
       ring.release();
       ring.advance();

@@ -434,8 +434,7 @@ struct Consumer {
     ptx::wgmma_fence();
     wgmma::start_gemm(o, weights, v.tile(), !is_first);
     ptx::wgmma_commit_group();
-    ptx::wgmma_wait_group<0>();
-    wgmma::touch(o);
+    wgmma::wait<0>(o);
     release_v();
     release_skipped();
     store();
@@ -499,8 +498,7 @@ struct Consumer {
           Tiles::move_to(work.origin, group);
           next = GridPlace(QueryShape(), p, args, b, work.head - b * p.base.q_heads, work.origin, row_of_box);
         }
-        ptx::wgmma_wait_group<0>();
-        wgmma::touch(o);
+        wgmma::wait<0>(o);
         if (ends) store();
         if (work.head < 0) break;
         q.advance(has_tile);
@@ -510,8 +508,7 @@ struct Consumer {
         softmax = {};
       }
 
-      ptx::wgmma_wait_group<1>(); // S is complete
-      wgmma::touch(s);
+      wgmma::wait<1>(s); // S is complete
       k.release();
       k.advance();
       StepBias<Mod::Exponents, 2> bias(softmax, place);
@@ -533,8 +530,7 @@ struct Consumer {
       if (!k_ready) [[unlikely]]
         k.wait();
 
-      ptx::wgmma_wait_group<0>(); // O is complete
-      wgmma::touch(o);
+      wgmma::wait<0>(o); // O is complete
       v.release(has_v);
       v.advance(has_v);
       if (skipped > 0) [[unlikely]]

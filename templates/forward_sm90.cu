@@ -196,8 +196,7 @@ template <class E> struct Consumer : ConsumerParts {
 
       const bool has_v = work.valid;
       if (begins) [[unlikely]] {
-        ptx::wgmma_wait_group<0>();
-        wgmma::touch(o);
+        wgmma::wait<0>(o);
         if (ends) store(o, softmax, place, 1.f);
         if (!next.valid) break;
         work = next;
@@ -207,8 +206,7 @@ template <class E> struct Consumer : ConsumerParts {
         softmax = {};
       }
 
-      ptx::wgmma_wait_group<1>(); // S is complete
-      wgmma::touch(s);
+      wgmma::wait<1>(s); // S is complete
       if (!kFillsColumns) release(k);
       if (kQStages == 1) q.release(step.flags & kStepLast);
       StepBias<Mod::Exponents, 2> bias(softmax, place);
@@ -229,8 +227,7 @@ template <class E> struct Consumer : ConsumerParts {
       if (!k_ready) [[unlikely]]
         k.wait();
 
-      ptx::wgmma_wait_group<0>(); // O is complete
-      wgmma::touch(o);
+      wgmma::wait<0>(o); // O is complete
       release(v, has_v);
       v.advance(has_v);
       if (rescaling.is_due) [[unlikely]]

@@ -46,8 +46,8 @@ template <class Memory> struct DqStorer {
       ptx::ld_shared(message, d_q_message<Memory>(shared, group));
       if constexpr (kSparesConsumers) ptx::ld_shared(target, target_at<Memory>(shared, step));
       int turn = 1;
-      if constexpr (kTakesTurns) turn = ptx::ld_shared_int(turn_at<Memory>(shared, step++));
-      if constexpr (!kTakesTurns) ++step;
+      if constexpr (kTakesTurns) turn = ptx::ld_shared_int(turn_at<Memory>(shared, step));
+      ++step;
       if (message[0] >= 0) {
         if constexpr (kSparesConsumers)
           message[0] = head_tile_of<Mod, kBlockM>(p.base.forward, args, target[2], target[3], target[0]);

@@ -83,8 +83,7 @@ template <class E> struct ConsumerE4m3 : ConsumerParts {
       scheduler_barrier_arrive();
       StepScales scales;
       step = read_step(k, scales);
-      ptx::wgmma_wait_group<0>();
-      wgmma::touch(s);
+      wgmma::wait<0>(s);
       if (!kFillsColumns) k.release();
       if (kQStages == 1) q.release(step.flags & kStepLast);
       if constexpr (kRowScales)

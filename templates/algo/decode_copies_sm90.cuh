@@ -27,26 +27,30 @@ template <class KTile, class VTile, int Columns, int Threads, bool LoadsV = true
   int page = 0, page_after = 0;
 
   /// Returns the page of this lane's box in the steps from `first` on; -1, which loads zeros, if there is no page.
-  template <class Work> ATTNC_DEVICE static int page_of(const int* table, const Work& work, int first) {
+  template <class Work> ATTNC_DEVICE int page_of(const int* table, const Work& work, int first, int column) const {
     const int lane = int(threadIdx.x % 32), i = first + lane / kBoxes;
     if (i >= work.walk.count) return -1;
-    const int position = work.walk.start_of(i) + lane % kBoxes * kBoxRows;
+    const int position = work.walk.start_of(i) + column + lane % kBoxes * kBoxRows;
     return position < work.walk.length ? table[position / kRowsOfPage] : -1;
   }
 
-  /// Requests the rows of K and V of step i of an item. Steps come in order. Called by one warp.
-  template <class Params, class Work>
-  ATTNC_DEVICE void load(const Params& p, const Work& work, int i, KTile k, VTile v, unsigned full) {
-    const unsigned thread = threadIdx.x % 32;
+  /// Requests the rows of K and V of step i of an item, from its column `column` on. Steps come in order. Called by
+  /// `Callers` threads, of which the first warp works. `barriers`: of slots.
+  // NOTE: the barrier of `slot` is computed here, which keeps ptxas's order of integer instructions.
+  template <int Callers, class Params, class Work>
+  ATTNC_DEVICE void load(const Params& p, const Work& work, int i, int column, KTile k, VTile v, unsigned barriers,
+                         int slot = 0) {
+    const unsigned thread = threadIdx.x % Callers;
+    if (thread >= 32) return;
     const PackedTile& tile = work.tile;
-    const int start = work.walk.start_of(i);
-    const unsigned box = thread % kBoxes;
+    const int start = work.walk.start_of(i) + column;
+    const unsigned full = barriers + 8 * slot, box = thread % kBoxes;
     int row = tile.start.kv() + start, k_batch = tile.b * p.k_batch_step, v_batch = tile.b * p.v_batch_step;
     if constexpr (kPageSize != 0) {
       if (i % kStepsKnown == 0) { // loaded well before their use, except for an item's first steps
         const int* table = pages_of(p, tile.b);
-        page = i == 0 ? page_of(table, work, 0) : page_after;
-        page_after = page_of(table, work, i + kStepsKnown);
+        page = i == 0 ? page_of(table, work, 0, column) : page_after;
+        page_after = page_of(table, work, i + kStepsKnown, column);
       }
       row = (start + int(box) * kBoxRows) % kRowsOfPage;
       k_batch = v_batch = __shfl_sync(0xffffffffu, page, i % kStepsKnown * kBoxes + box);
@@ -72,7 +76,8 @@ template <class KTile, class VTile, int Columns, int Threads, bool LoadsV = true
       const bool is_k = slab < KTile::kSlabs;
       const int of = is_k ? slab : slab - KTile::kSlabs;
       const unsigned to = (is_k ? k.slab(of) : v.slab(of)) + box * kBoxRows * KTile::kRowBytes;
-      ptx::tma_load_4d(to, is_k ? p.k : p.v, full, of * 64, row, tile.kv_head, is_k ? k_batch : v_batch);
+      ptx::tma_load_4d(to, is_k ? p.k : p.v, full, of * KTile::kSlabColumns, row, tile.kv_head,
+                       is_k ? k_batch : v_batch);
     }
   }
 

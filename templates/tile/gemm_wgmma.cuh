@@ -1,9 +1,13 @@
-// Products of one warpgroup with wgmma (sm_90a): D = A B or D += A B. Started here; the caller waits.
+// Products of one warpgroup with wgmma (sm_90a): D = A B or D += A B. The caller fences, starts a group of products,
+// commits it, and waits.
 //
 //   start_gemm(d, a, b, accumulate)    d   Fragment<1, N>: a warpgroup's 64 rows, 16 a warp
 //       a   SwizzledTile of K columns, from the warpgroup's first row on; transposed(SwizzledTile of K rows), from the
 //           slab of its 64 columns on; or a PackedFragment
 //       b   SwizzledTile of K rows, N columns, or transposed(SwizzledTile of N rows, K columns)
+//
+//   wait<Left>(d, ..)                  until all groups but the last `Left` are complete; their results are `d, ..`
+//   gemm(d, a, b, accumulate)          all of this, for a product that nothing overlaps
 //
 // Elements are of 16 bits, or E4M3: K then runs along the columns of all tiles.
 //
@@ -101,5 +105,21 @@ ATTNC_DEVICE void start_gemm(Fragment<1, N>& d, const PackedFragment<E, 1, K>& a
 
 /// Tells the compiler, which does not know that wgmma is asynchronous, that the fragment changes here. No instruction.
 template <int N> ATTNC_DEVICE void touch(Fragment<1, N>& d) { ptx::touch(d.x[0]); }
+
+/// Waits until all groups but the last `Left` are complete; their results are `d`.
+template <int Left, class... D> ATTNC_DEVICE void wait(D&... d) {
+  ptx::wgmma_wait_group<Left>();
+  (touch(d), ...);
+}
+/// Computes a product while no other is in flight.
+// NOTE: no function fences, starts one product and commits it: addresses of its operands would be computed before the
+// fence, and ptxas then serialises products of some kernels (C7511).
+template <class D, class A, class B> ATTNC_DEVICE void gemm(D& d, const A& a, B b, int accumulate) {
+  touch(d);
+  ptx::wgmma_fence();
+  start_gemm(d, a, b, accumulate);
+  ptx::wgmma_commit_group();
+  wait<0>(d);
+}
 
 } // namespace attnc::wgmma
