@@ -26,7 +26,7 @@ Plan planBackwardNaive(const Request& request) {
   return plan;
 }
 
-/// Mirrors `Memory` of templates/backward_kv_sm80.cu and backward_q_sm80.cu: rows of q and d_out, of k and v.
+/// Mirrors `Memory` of templates/algo/backward_tiles_mma.cuh: rows of q and d_out, of k and v.
 codegen::Config withSharedBytes(codegen::Config config) {
   const auto rowBytes = [&](int dim) { return int(llvm::alignTo(dim, 16) * dtypeBytes(config.dtype)) + 16; };
   config.sharedBytes = (config.blockM + config.blockN) * (rowBytes(config.headDimQk) + rowBytes(config.headDimV));

@@ -84,7 +84,7 @@ int64_t perElement(const Stage& stage, const CaptureOutput& capture) {
   return capture.isDirect ? 0 : ceilDiv(capture.elements, stage.threads);
 }
 
-/// Mirrors `Memory` and `scratch` of templates/backward_captures.cu.
+/// Mirrors `Memory` of templates/algo/backward_tiles_mma.cuh, and `scratch` of templates/backward_captures.cu.
 codegen::Config captureConfig(const Request& request) {
   const KernelOptions& options = request.options;
   const int widest = std::max(options.headDim, options.headDimV);
