@@ -134,11 +134,17 @@ struct Consumer : RowConsumerParts<Consumer, Memory, kTight> {
 #pragma unroll 1
     while (true) {
       // In flight: dP and dV of the last step.
+      // NOTE: not differentiate(), with which ptxas of 13.5 chooses other registers.
       const bool has_last = last_tile >= 0;
       const bool last_masked = tail || step.flags & kStepMasked;
       DqSums::Part d_q;
       wgmma::wait<1>(d_p); // dP is complete
-      differentiate<0, kFirst>(d_p, weights, d_s, delta, last_masked);
+      if (last_masked) {
+        to_gradients<0, kFirst>(d_p, weights.rates(), d_s, delta);
+        drop_dead<0, kFirst>(d_s, weights.rates());
+      } else {
+        to_gradients<0, kFirst>(d_p, weights.rates(), d_s, delta);
+      }
       wgmma::wait<0>(d_v); // dV is complete
       o.release_before(has_last);
       q.wait();
@@ -151,7 +157,12 @@ struct Consumer : RowConsumerParts<Consumer, Memory, kTight> {
       start_scores(s); // of the next step; garbage after the last one
       if constexpr (kSumsDiagonals)
         add_diagonals(d_s, place, step.start, tile.start + row_of_tile - Scores::row(0), has_last);
-      differentiate<kFirst, kGroups>(d_p, weights, d_s, delta, last_masked);
+      if (last_masked) {
+        to_gradients<kFirst, kGroups>(d_p, weights.rates(), d_s, delta);
+        drop_dead<kFirst, kGroups>(d_s, weights.rates());
+      } else {
+        to_gradients<kFirst, kGroups>(d_p, weights.rates(), d_s, delta);
+      }
       start_d_k_and_d_q(d_k, d_q, d_s, has_older);
 
       const bool ends = message[2] < 0;
