@@ -50,6 +50,7 @@ LAYERS = {
     "inspect": {"ir", "analysis", "passes", "codegen", "launch", "plan", "families", "jit", "api"},
     "shard": {"passes", "jit", "api"},
     "proofs": {"ir", "analysis", "passes", "jit", "api"},
+    "infer": {"ir", "analysis", "api"},
     # Uses the public interface; only the possible block masks come from inside.
     "c": {"launch"},
     # Uses the C interface.

@@ -23,7 +23,7 @@
 //   Tiles chosen by measurement: tuning.h.
 //   Attention on the CPU: reference.h.
 //   What a plan is, why it was chosen, what it costs: explain.h.
-//   Claims about masks, proved or refuted: prove.h.
+//   Claims about masks, proved or refuted: prove.h. Mods from tensors: infer.h.
 //   GPUs that attnc knows, and NVRTC: toolchain.h.
 //   Log lines: log.h.
 #pragma once
@@ -35,6 +35,7 @@
 #include "attnc/error.h"
 #include "attnc/explain.h"
 #include "attnc/family.h"
+#include "attnc/infer.h"
 #include "attnc/kernel.h"
 #include "attnc/log.h"
 #include "attnc/mod.h"

@@ -45,6 +45,7 @@
 #include "attnc/c/base.h"
 #include "attnc/c/block_mask.h"
 #include "attnc/c/compiler.h"
+#include "attnc/c/infer.h"
 #include "attnc/c/kernel.h"
 #include "attnc/c/mod.h"
 #include "attnc/c/operands.h"

@@ -123,6 +123,11 @@ public:
   static Expected<Mod> load(const std::string& path, const ParseOptions& options = {}) {
     return detail::create<Mod>(attnc_mod_load, path.c_str(), &options);
   }
+  /// Creates the shortest mod that is equal to a mask on every element. Fills the address of one JSON object that lives
+  /// as long as the mod. `name` is the mask's name in the text.
+  static Expected<Mod> infer(const attnc_tensor& mask, const char*& json, const char* name = nullptr) {
+    return detail::create<Mod>(attnc_infer, &mask, name, &json);
+  }
   /// Returns the mod that changes nothing.
   static Mod identity() { return detail::create<Mod>(attnc_mod_identity).value(); }
   /// Returns this mod with extents and scalars folded as constants.

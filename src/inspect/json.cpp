@@ -1,5 +1,6 @@
 // Explanations as JSON, for programs.
 #include "attnc/explain.h"
+#include "attnc/infer.h"
 #include "attnc/prove.h"
 
 #include <nlohmann/json.hpp>
@@ -330,6 +331,38 @@ std::string toJson(const Proof& proof) {
                      {"q_idx", proof.qIdx},      {"kv_idx", proof.kvIdx}, {"captures", captures},
                      {"picture", proof.picture}, {"deciding", deciding}};
   return textOf(json);
+}
+
+std::string toJson(const Inference& inference) {
+  constexpr const char* kForms[] = {"formula", "intervals", "table"};
+  const ProblemShape& p = inference.problem;
+  JsonReport json{
+      {"text", inference.text},
+      {"expression", inference.expression},
+      {"form", kForms[int(inference.form)]},
+      {"recognised", inference.recognised},
+      {"other_lengths", inference.otherLengths},
+      {"shape", {p.batch, p.qHeads, p.qLen, p.kvLen}},
+      {"live", inference.live},
+      {"blocks",
+       {{"full", inference.fullBlocks}, {"partial", inference.partialBlocks}, {"empty", inference.emptyBlocks}}},
+      {"seconds", inference.seconds},
+      {"captures", JsonReport::array()}};
+  if (const auto& noise = inference.noise)
+    json["noise"] = {{"elements", noise->elements}, {"expression", noise->expression}, {"places", noise->places}};
+  for (const InferredCapture& capture : inference.captures) {
+    JsonReport values = JsonReport::array();
+    for (size_t i = 0; i < capture.bytes.size(); i += size_t(dtypeBytes(capture.dtype)))
+      if (capture.dtype == DType::Bool)
+        values.push_back(int(capture.bytes[i]));
+      else
+        values.push_back(*reinterpret_cast<const int32_t*>(capture.bytes.data() + i));
+    json["captures"].push_back({{"name", capture.name},
+                                {"dtype", dtypeName(capture.dtype)},
+                                {"shape", capture.shape},
+                                {"values", std::move(values)}});
+  }
+  return json.dump(-1, ' ', /*ensure_ascii=*/false, JsonReport::error_handler_t::replace) + "\n";
 }
 
 std::string toJson(const Error& error) { return textOf({{"ok", false}, {"error", errorJson(error)}}); }

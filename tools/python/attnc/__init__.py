@@ -10,6 +10,7 @@ needs these or a GPU.
 from .attention import attention
 from .errors import ArgumentError, CpuWarning, Error, InternalError, ModError, ModWarning, RunError
 from .grid import grid
+from .inference import Inference, infer
 from .inspection import explain
 from .mod import CapturedValue, Mod
 from .names import (
@@ -22,9 +23,9 @@ from .quantise import quantise
 from .tuning import Tile, tune
 
 __all__ = [
-    "ArgumentError", "B", "CapturedValue", "CpuWarning", "Error", "Example", "H", "HKV", "InternalError", "KV_LEN",
+    "ArgumentError", "B", "CapturedValue", "CpuWarning", "Error", "Example", "H", "HKV", "Inference", "InternalError", "KV_LEN",
     "Mod", "ModError", "ModWarning", "Proof", "Q_LEN", "Refuted", "RunError", "Tile", "Undecided", "and_masks",
-    "attention", "bf16", "explain", "f16", "f32", "grid", "i16", "i32", "i64", "i8", "noop_mask", "or_masks", "prove",
+    "attention", "bf16", "explain", "f16", "f32", "grid", "i16", "i32", "i64", "i8", "infer", "noop_mask", "or_masks", "prove",
     "quantise", "random", "tanh_approx", "tune", "u8", "version",
 ]  # fmt: skip
 
