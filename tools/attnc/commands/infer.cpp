@@ -112,7 +112,7 @@ void addInfer(CLI::App& app, int& exitCode) {
                 "Examples:\n"
                 "  attnc infer mask.safetensors\n"
                 "  attnc infer mask.safetensors -o window.py\n"
-                "  attnc explain window.py --in window.safetensors");
+                "  attnc mask window.py --in window.safetensors");
   infer->callback([command, &exitCode] {
     refuseOntoInput("-o", command->output, {command->input});
     if (!command->output.empty()) refuseOntoInput("-o", capturesPath(command->output), {command->input});
