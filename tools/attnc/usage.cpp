@@ -196,7 +196,7 @@ std::string archHint(const std::string& name, const std::string& digits) {
 }
 
 /// Checks a head dim of at most `most`. `repair(value, multiple)` returns how to reach the next multiple of 8.
-template <class Repair> std::string checkHeadDim(const std::string& text, int64_t most, Repair repair) {
+template <class Repair> std::string checkHeadDimUpTo(const std::string& text, int64_t most, Repair repair) {
   int64_t value = 0;
   if (parseInteger(text, value) && value >= 8 && value <= most && value % 8 == 0) return {};
   const std::string wrong = fmt::format("head dim {} must be a multiple of 8 from 8 to {}", inQuotes(text), most);
@@ -303,20 +303,20 @@ CLI::Validator architecture() {
 }
 
 std::string checkHeadDim(const std::string& text) {
-  return checkHeadDim(text, kMostHeadDim, [](int64_t value, int64_t multiple) {
+  return checkHeadDimUpTo(text, kMostHeadDim, [](int64_t value, int64_t multiple) {
     return fmt::format("pad q, k and v with zeros to {}, and keep the scale: `attnc run` has --scale {:.6g}", multiple,
                        1 / std::sqrt(double(value)));
   });
 }
 
 std::string checkHeadDimV(const std::string& text) {
-  return checkHeadDim(text, kMostHeadDimV, [](int64_t value, int64_t multiple) {
+  return checkHeadDimUpTo(text, kMostHeadDimV, [](int64_t value, int64_t multiple) {
     return fmt::format("pad v with zeros to {}, and read {} columns of out", multiple, value);
   });
 }
 
 std::string checkVInK(const std::string& text) {
-  return checkHeadDim(text, kMostHeadDimV, [](int64_t value, int64_t multiple) {
+  return checkHeadDimUpTo(text, kMostHeadDimV, [](int64_t value, int64_t multiple) {
     return fmt::format("take {} columns of k, and read {} of out: --v-in-k {}", multiple, value, multiple);
   });
 }
