@@ -9,16 +9,13 @@ using namespace attnc;
 using namespace attnc::c;
 
 attnc_status attnc_infer(const attnc_tensor* mask, const char* name, const char** json, attnc_mod** mod) {
-  return call([&](Arguments& arguments) -> Status {
+  return call({{mask, "mask"}, {json, "json"}, {mod, "mod"}}, [&](Arguments& arguments) -> Status {
     const auto view = readTensor(arguments, mask, "mask");
-    arguments.given(mask, "mask");
-    arguments.given(json, "json");
-    arguments.given(mod, "mod");
     if (!arguments.ok()) return {};
     ATTNC_TRY_AS(inference, infer(*view, name ? name : "a mask"));
     const std::string text = toJson(*inference);
     ATTNC_TRY(give(Expected<Mod>(std::move(inference->mod)), mod));
-    *json = (*mod)->proofs.keep(text);
+    *json = (*mod)->texts.keep(text);
     return {};
   });
 }
