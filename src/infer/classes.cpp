@@ -164,12 +164,10 @@ std::vector<AtomPtr> classes(const Problem& problem) {
     for (size_t i = 0; i < one.kv.size(); ++i) {
       int32_t& number = one.kv[i];
       const int32_t fresh = number < 0 ? next : numbers.emplace(number, next).first->second;
-      const bool isOwn = number < 0;
       number = fresh;
       if (fresh == next) ++next;
       if (offset && int64_t(i) >= *offset && int64_t(i) - *offset < problem.rows())
         one.q[size_t(int64_t(i) - *offset)] = fresh;
-      (void)isOwn;
     }
     if (!offset)
       for (int32_t& number : one.q) number = number < 0 ? ofQueries-- : numbers.at(number);

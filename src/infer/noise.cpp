@@ -28,7 +28,7 @@ Relation majority(const Relation& mask, int64_t rowStep, int64_t columnStep) {
   Relation all(1, 1, mask.columns);
   for (int64_t i = 0; i < mask.words; ++i) all.bits[size_t(i)] = ones(0, mask.columns, i);
   for (int64_t at = 0; at < mask.allRows(); ++at) {
-    // Numbers of lives minus deaths, as bits of 5 planes of sums.
+    // Numbers of live and of masked neighbours, as planes of bits.
     std::vector<std::array<Word, 4>> lives(size_t(mask.words)), deaths(size_t(mask.words));
     const auto add = [](std::array<Word, 4>& planes, Word carry) {
       for (Word& plane : planes) {

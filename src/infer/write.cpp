@@ -237,7 +237,6 @@ private:
       Table copy = *table;
       if (isInverted)
         for (int32_t& value : copy.values) value = !value;
-      // A set that stands by itself is one of what is seen; its complement, of what is not masked.
       const auto same = std::find_if(tables.begin(), tables.end(), [&](const auto& other) {
         return other.second->values == copy.values && other.second->shape == copy.shape &&
                other.second->isBool == copy.isBool;
