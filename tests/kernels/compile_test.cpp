@@ -345,7 +345,8 @@ NVRTC_TEST_CASE("backward kernels of Hopper draw no advisory, and spill only whe
   CHECK(findings(jobs) == "");
 }
 
-NVRTC_TEST_CASE("backward kernels of wide heads compile for Hopper without spills or advisories", "[kernels][serialised]") {
+NVRTC_TEST_CASE("backward kernels of wide heads compile for Hopper without spills or advisories",
+                "[kernels][serialised]") {
   std::vector<Job> jobs;
   // What dK and dV of 192 and 128 columns leave is enough for these. Others are faster than in 64x64x8 all the same.
   const std::set<std::string> fit = {"noop", "causal", "alibi", "sliding_window", "prefix_lm", "chunked"};
