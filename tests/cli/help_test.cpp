@@ -133,7 +133,7 @@ TEST_CASE("help and version are commands and options") {
   const Outcome wrong = attnc::test::attnc("help msk");
   CHECK(wrong.exitCode == 2);
   CHECK_THAT(wrong.err,
-             Contains("'msk' is none of check, mask") && Contains("did you mean mask?") && !Contains("prune"));
+             Contains("'msk' is none of check, infer, mask") && Contains("did you mean mask?") && !Contains("prune"));
   CHECK_THAT(attnc::test::attnc("help mask ls").err, Contains("'attnc mask ls' is no command"));
 }
 
