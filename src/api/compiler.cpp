@@ -167,6 +167,12 @@ std::future<Expected<CompiledStages>> Compiler::Impl::building(const Plan& plan)
   return std::async(launch, [this, plan] { return build(plan); });
 }
 
+bool Compiler::Impl::isLoaded(const Plan& plan) {
+  const auto context = jit::currentContext();
+  std::lock_guard lock(mutex);
+  return context && loaded.count({*context, codeKey(plan)});
+}
+
 Expected<std::shared_ptr<const Kernel::Impl>> Compiler::Impl::load(const Plan& plan,
                                                                    std::future<Expected<CompiledStages>> building) {
   ATTNC_TRY_AS(context, jit::currentContext());

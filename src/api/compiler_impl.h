@@ -70,6 +70,9 @@ struct Compiler::Impl {
   /// Returns what build() will return. Another thread calls it, unless this process has built the plan.
   std::future<Expected<CompiledStages>> building(const Plan& plan);
 
+  /// Whether load() would find the plan.
+  bool isLoaded(const Plan& plan);
+
   /// Loads a plan into the current context, after build(). `compiled`: of building() the plan.
   Expected<std::shared_ptr<const Kernel::Impl>> load(const Plan& plan,
                                                      std::future<Expected<CompiledStages>> compiled = {});

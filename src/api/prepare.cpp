@@ -196,10 +196,11 @@ Status PreparedAccess::launchBackward(const Prepared& prepared, const BackwardOp
 Expected<Prepared> Compiler::Impl::prepared(const Compiler& compiler, Preparation preparation, bool checks,
                                             bool backwardLater) {
   Impl& impl = *compiler.impl;
+  const bool now = preparation.backward && !(backwardLater && !impl.isLoaded(*preparation.backward));
   // All kernels compile at once.
   std::future<Expected<CompiledStages>> mask, gradients;
   if (preparation.blockMaskKernel) mask = impl.building(*preparation.blockMaskKernel);
-  if (preparation.backward && !backwardLater) gradients = impl.building(*preparation.backward);
+  if (now) gradients = impl.building(*preparation.backward);
   ATTNC_TRY_AS(kernel, impl.load(preparation.kernel));
   std::optional<BlockMaskKernel> builder;
   if (preparation.blockMaskKernel) {
@@ -208,7 +209,7 @@ Expected<Prepared> Compiler::Impl::prepared(const Compiler& compiler, Preparatio
   }
   std::optional<BackwardKernel> backward;
   std::function<Expected<BackwardKernel>()> loadBackward;
-  if (gradients.valid()) {
+  if (now) {
     ATTNC_TRY_AS(loaded, impl.load(*preparation.backward, std::move(gradients)));
     backward = BackwardKernel(*std::move(loaded));
   } else if (preparation.backward) {

@@ -40,6 +40,7 @@ void dumpSource(const std::string& directory, const cache::Digest& content, cons
   for (const auto& [name, text] : source.headers) good = writeFile(insideOf(folder, name), text) && good;
   std::string options;
   for (const std::string& option : nvrtcOptions(source)) options += option + "\n";
+  if (result && result->order) options += fmt::format("-DATTNC_ORDER={}\n", result->order);
   good = writeFile(folder / "options.txt", options) && good;
   good = writeFile(folder / "log.txt", result ? result->log : failure) && good;
   if (result) {

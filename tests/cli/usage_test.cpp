@@ -256,7 +256,7 @@ TEST_CASE("what is unknown is named, with what is near") {
       2,
       {{"chek m.py", "attnc: error: unknown command 'chek'\nhint: did you mean check?"},
        {"Explian", "unknown command 'Explian'\nhint: did you mean explain?"},
-       {"frobnicate", "attnc: error: unknown command 'frobnicate'\nhint: there are check, mask, "},
+       {"frobnicate", "attnc: error: unknown command 'frobnicate'\nhint: there are check, infer, mask, "},
        {"--versoin", "unknown option '--versoin'\nhint: did you mean --version?"},
        {"emit --stge ptx --expr score", "unknown option '--stge'\nhint: did you mean --stage?"},
        {"emit --head_dims=64 --expr score --stage ir", "unknown option '--head_dims'\nhint: did you mean --head-dim?"},

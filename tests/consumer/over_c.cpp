@@ -80,6 +80,8 @@ int mods() {
   CHECK(proof && proof->find("refuted") != std::string::npos);
   claim.property = "";
   CHECK(!mod.prove(claim));
+  const char* json = nullptr;
+  CHECK(!ac::Mod::infer(attnc_tensor{}, json)); // no tensor
   // Results keep alive what their pointers belong to.
   const ac::ModInfo info = ac::Mod::parse("score", options)->info();
   CHECK(std::strcmp(info.name, "wrong.py") == 0);

@@ -97,6 +97,11 @@ TEST_CASE("a later backward kernel is compiled and loaded by its first launch, o
   take(documents.launchBackward(prepared, captured));
   CHECK(prepared.workspaceBytes() == documents.prepared(*compiler).workspaceBytes());
 
+  const Prepared second = documents.prepared(*compiler, true);
+  CHECK(second.backwardKernel()); // it was loaded before
+  take(documents.launchBackward(second, captured));
+
+  compiler = compilations.compiler();
   const Prepared orphan = documents.prepared(*compiler, true);
   compiler.reset();
   CHECK_THAT(refusalOf(documents.launchBackward(orphan)).message, Contains("the compiler was destroyed"));

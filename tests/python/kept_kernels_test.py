@@ -28,19 +28,27 @@ def drawn(shape=Q, dtype=torch.float16):
 
 class KeptKernels(unittest.TestCase):
     def setUp(self):
-        self.mod = attnc.Mod.parse(TEXT)
+        self.mod, self.context = attnc.Mod.parse(TEXT), 1
 
     def kernels(self, q=None, k=None, v=None, *, width=4, w=3, members=(), return_lse=False, mod=None, **sequences):
         q, k, v = (drawn(shape) if x is None else x for x, shape in ((q, Q), (k, KV), (v, KV)))
-        launch = Launch({}, None, None, Sequences(**sequences), None, mod or self.mod, None)
-        given = ATTENTION.Given(launch, q, k, v, {"t": torch.zeros(width), "w": w}, return_lse, None)
+        how = Launch({}, None, None, Sequences(**sequences), None, mod or self.mod, None)
+        given = ATTENTION.Given(how, q, k, v, {"t": torch.zeros(width), "w": w}, return_lse, None)
         with mock.patch.object(ATTENTION, "prepared", lambda *_, **__: object()):
-            return given.kernels((), members)
+            with mock.patch.object(ATTENTION, "current_context", lambda: self.context):
+                return given.kernels((), members)
 
-    def test_other_addresses_and_numbers_keep_kernels(self):
+    def test_other_addresses_keep_kernels(self):
+        self.assertIs(self.kernels(), self.kernels())
+
+    def test_other_contexts_and_later_tunings_get_their_own(self):
         first = self.kernels()
-        self.assertIs(self.kernels(), first)
-        self.assertIs(self.kernels(w=9), first)
+        self.context = 2
+        second = self.kernels()
+        self.assertIsNot(second, first)
+        with mock.patch.object(attnc.Mod, "_tunings", 1):
+            self.assertIsNot(self.kernels(), second)
+        self.assertIs(self.kernels(), second)
 
     def test_other_forms_get_their_own(self):
         k = drawn(KV)
@@ -52,7 +60,7 @@ class KeptKernels(unittest.TestCase):
             "odd address": {"q": torch.zeros(4 * 24 * 16 + 1, dtype=torch.float16)[1:].view(Q)},
             "with lse": {"return_lse": True}, "a longer capture": {"width": 5}, "an option": {"members": (("tf32", 1),)},
             "lengths": lengths, "ragged": ragged, "ragged, a bound": {**ragged, "max_q_len": 24},
-            "another mod": {"mod": attnc.Mod.parse(TEXT)},
+            "another number": {"w": 9}, "another mod": {"mod": attnc.Mod.parse(TEXT)},
         }  # fmt: skip
         found = {name: self.kernels(**form) for name, form in forms.items()}
         self.assertEqual(len(set(map(id, found.values()))), len(forms))

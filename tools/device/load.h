@@ -26,7 +26,8 @@ private:
   void* device = nullptr;
 };
 
-/// Returns the UUID of the current context's device as NVML spells it. Empty for a part of a GPU (MIG).
+/// Returns the UUID of the current context's device as NVML spells it. NVML does not find that of a part of a GPU
+/// (MIG).
 Expected<std::string> uuid();
 
 /// What a launch takes under load.

@@ -12,7 +12,7 @@ from ._spec import (
     DTYPE_E4M3, DTYPE_I32, OFFSETS_FROM_LENGTHS, OFFSETS_NONE, BlockLists, BlockMaskShape, BlockMaskView, Operands,
     Options, Outputs, Tensor,
 )  # fmt: skip
-from .dlpack import Memory, View, is_on_gpu, without_gradient
+from .dlpack import Memory, View, current_context, is_on_gpu, without_gradient
 from .errors import ArgumentError, RunError
 from .launch import OPTIONS, Launch, Sequences, members_of, prepared, settled
 from .mod import Mod, _dense
@@ -137,23 +137,27 @@ class Given:
         )  # fmt: skip
         self.outputs = Outputs(out=at["out"], lse=at["lse"])
         self._keep = views, of_captures, lists, of_lists or {}
-        self._device = q.__dlpack_device__()
+        self._captures = array
 
     def kernels(self, structs, members):
-        """Returns what prepared() does. The mod keeps it for operands that differ in addresses and numbers only."""
+        """Returns what prepared() does. The mod keeps it for operands that differ in addresses only."""
         views, of_captures, lists, of_lists = self._keep
+        numbers = [(one.kind, one.real, one.integer) for one in self._captures if not one.tensor]
         of_views = [(name, view.form()) for name, view in (*views.items(), *of_lists.items()) if view]
         v_is_k = self.operands.k.contents.data == self.operands.v.contents.data
         form = (
-            members, self._device, v_is_k, tuple(of_views), tuple([view.form() for view in of_captures]),
-            lists and bytes(lists.shape), self.operands.max_q_len, self.operands.max_kv_len,
+            members, current_context(), Mod._tunings, v_is_k, tuple(numbers), tuple(of_views),
+            tuple([view.form() for view in of_captures]), lists and bytes(lists.shape), self.operands.max_q_len,
+            self.operands.max_kv_len,
         )  # fmt: skip
         kept = self.mod._prepared
-        if form not in kept:
+        found = kept.get(form)
+        if found is None:
+            found = prepared(self.handle, structs, **dict(members))
             if len(kept) >= _MOST_KEPT:
                 kept.clear()
-            kept[form] = prepared(self.handle, structs, **dict(members))
-        return kept[form]
+            kept[form] = found
+        return found
 
 
 def _lists_of(mask, on_gpu, wait):

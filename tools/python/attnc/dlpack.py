@@ -1,6 +1,7 @@
 """Tensors of other libraries, through DLPack, and memory that those libraries own."""
 
 import ctypes
+import functools
 import importlib
 from ctypes import byref
 
@@ -26,6 +27,18 @@ def is_on_gpu(array, name):
     if kind in _CUDA_DEVICES:
         return True
     raise ArgumentError(f"{name} is on DLPack's device {kind}", "move it to a CUDA device or to the CPU")
+
+
+@functools.cache
+def _driver():
+    return ctypes.CDLL("libcuda.so.1")
+
+
+def current_context():
+    """Returns the address of the thread's current CUDA context, None if there is none."""
+    context = ctypes.c_void_p()
+    _driver().cuCtxGetCurrent(byref(context))
+    return context.value
 
 
 def number_of(value, name, kind):

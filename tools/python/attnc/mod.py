@@ -46,6 +46,7 @@ class Mod:
     has_mask_mod: bool
     captures: tuple[CapturedValue, ...]
     warnings: tuple[ModWarning, ...]
+    _tunings: typing.ClassVar[int] = 0  # in this process: kernels that were prepared before may have other tiles
 
     def __init__(self, handle: typing.Any):
         self._prepared: dict[typing.Any, typing.Any] = {}  # by the form of operands, see attention.Given.kernels

@@ -45,4 +45,5 @@ def tune(
         tile = TunedTile()
         check(library().attnc_tuning_get_tile(tuning.address, _FORWARD, index, byref(tile)))
         tiles.append(Tile(tile.tile.decode(), tile.ms, bool(tile.is_winner), tile.passed_over.decode()))
+    Mod._tunings += 1
     return tiles
