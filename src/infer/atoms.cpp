@@ -237,24 +237,7 @@ private:
 
   /// The sets of columns and of rows that live.
   void lines(const Problem& problem) {
-    Problem byColumn{Relation(problem.slices(), 1, columns),
-                     Relation(problem.slices(), 1, columns),
-                     {},
-                     problem.kv,
-                     problem.batch,
-                     problem.heads,
-                     false,
-                     false,
-                     problem.budget};
-    Problem byRow{Relation(problem.slices(), 1, rows),
-                  Relation(problem.slices(), 1, rows),
-                  {},
-                  problem.q,
-                  problem.batch,
-                  problem.heads,
-                  false,
-                  false,
-                  problem.budget};
+    Problem byColumn = problem.part(1, columns, {}, problem.kv), byRow = problem.part(1, rows, {}, problem.q);
     for (int64_t at = 0; at < problem.must.allRows(); ++at) {
       const int64_t slice = at / rows;
       Word any = 0, anyDead = 0;

@@ -24,6 +24,18 @@ struct Problem {
   int64_t* budget = nullptr;    ///< Words that may still be looked at. Problems within are not begun without it.
   int64_t allowance = 0;        ///< Budget of one search of the whole mask.
 
+  /// Returns an empty problem about other axes of the same slices.
+  Problem part(int64_t rows, int64_t columns, const Axis& q, const Axis& kv) const {
+    return {Relation(slices(), rows, columns),
+            Relation(slices(), rows, columns),
+            q,
+            kv,
+            batch,
+            heads,
+            false,
+            false,
+            budget};
+  }
   int64_t slices() const { return must.slices; }
   int64_t rows() const { return must.rows; }
   int64_t columns() const { return must.columns; }

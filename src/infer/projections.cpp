@@ -142,15 +142,7 @@ private:
   void addPart(const Axis& q, const std::vector<int32_t>& ofRow, int64_t rows, const Axis& kv,
                const std::vector<int32_t>& ofColumn, int64_t columns, bool isQuotient) {
     if (problem.budget) *problem.budget -= int64_t(problem.must.bits.size()) * 32;
-    Problem part{Relation(problem.slices(), rows, columns),
-                 Relation(problem.slices(), rows, columns),
-                 q,
-                 kv,
-                 problem.batch,
-                 problem.heads,
-                 false,
-                 false,
-                 problem.budget};
+    Problem part = problem.part(rows, columns, q, kv);
     for (int64_t at = 0; at < problem.must.allRows(); ++at) {
       if (ofRow[size_t(at % problem.rows())] < 0) continue;
       const int64_t to = at / problem.rows() * rows + ofRow[size_t(at % problem.rows())];
