@@ -99,6 +99,8 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
           step_bias.drop(r);
         }
       step_bias.catch_up(place);
+      if constexpr (kHasProbMod<Mod>)
+        scale_weights<Mod>(g, args, RowSite<Mod, 1, OwnColumns>{f, args, place, step, {}});
 #pragma unroll
       for (int r = 0; r < 2; ++r)
 #pragma unroll

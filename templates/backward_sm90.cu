@@ -78,12 +78,12 @@ namespace attnc::sm90 {
 
 // Whether a score takes many registers, or much time, while products run: then dS is completed before S of the next
 // step.
-constexpr bool kTight = kHasRates || kReadsRows || Mod::Exponents::kIsLinear;
+constexpr bool kTight = kRatesApart || kReadsRows || Mod::Exponents::kIsLinear;
 // Whether delta is read at its use. With delta in registers, compilers from 13.3 on run out of them and serialise
 // wgmma.
 constexpr bool kLateDelta = kTight || (kBlockM == 64 && __CUDACC_VER_MAJOR__ * 100 + __CUDACC_VER_MINOR__ >= 1303);
 // The same of biases, next to what score() takes.
-constexpr bool kLateBias = Mod::Exponents::kCallsScore && kHeadDimQk > 64;
+constexpr bool kLateBias = (Mod::Exponents::kCallsScore && kHeadDimQk > 64) || kDrops<Mod>;
 using Memory = SharedMemory<KPart, VPart, QRing::Slots, ORing::Slots, SRing::Slots, DqPart<DqSums>, QRing::Control,
                             ORing::Control, SRing::Control, KvFull, DqMessage, DqFull, DqEmpty, OwnPlace, Turns, Rows>;
 static_assert(Memory::kBytes == kSharedBytes, "the host asks for another size: src/plan");
@@ -140,10 +140,10 @@ struct Consumer : RowConsumerParts<Consumer, Memory, kTight> {
       DqSums::Part d_q;
       wgmma::wait<1>(d_p); // dP is complete
       if (last_masked) {
-        to_gradients<0, kFirst>(d_p, weights.rates(), d_s, delta);
+        find_gradients<0, kFirst>(d_p, weights, d_s, delta);
         drop_dead<0, kFirst>(d_s, weights.rates());
       } else {
-        to_gradients<0, kFirst>(d_p, weights.rates(), d_s, delta);
+        find_gradients<0, kFirst>(d_p, weights, d_s, delta);
       }
       wgmma::wait<0>(d_v); // dV is complete
       o.release_before(has_last);
@@ -158,10 +158,10 @@ struct Consumer : RowConsumerParts<Consumer, Memory, kTight> {
       if constexpr (kSumsDiagonals)
         add_diagonals(d_s, place, step.start, tile.start + row_of_tile - Scores::row(0), has_last);
       if (last_masked) {
-        to_gradients<kFirst, kGroups>(d_p, weights.rates(), d_s, delta);
+        find_gradients<kFirst, kGroups>(d_p, weights, d_s, delta);
         drop_dead<kFirst, kGroups>(d_s, weights.rates());
       } else {
-        to_gradients<kFirst, kGroups>(d_p, weights.rates(), d_s, delta);
+        find_gradients<kFirst, kGroups>(d_p, weights, d_s, delta);
       }
       start_d_k_and_d_q(d_k, d_q, d_s, has_older);
 
@@ -176,6 +176,7 @@ struct Consumer : RowConsumerParts<Consumer, Memory, kTight> {
         [[unlikely]];
       else
         weigh<0, kEarly>(s, weights, place, table, bias, step, masked, small, f);
+      if constexpr (kDrops<Mod>) drop_weights<0, kEarly>(weights, place, step);
 
       wgmma::wait<0>(d_k, d_q); // dK and dQ of the last step are complete
       const auto late_bias = table.template bias<kEarly, kGroups, kLateBias>();
@@ -187,6 +188,7 @@ struct Consumer : RowConsumerParts<Consumer, Memory, kTight> {
       clear_tail(o.tile(), step.flags, group);
       start_d_p(d_p);
       weigh<kEarly, kGroups>(s, weights, place, table, late_bias, step, masked, small, f);
+      if constexpr (kDrops<Mod>) drop_weights<kEarly, kGroups>(weights, place, step);
       commit_d_q(has_last);
       table.load_delta(delta);
       start_d_v(d_v, weights, has_last);

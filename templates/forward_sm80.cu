@@ -82,13 +82,13 @@ template <class V> ATTNC_DEVICE void add_product(Out& o, const Scores& p, V v, f
 }
 
 /// Normalises a warp's rows of O, stages them in `rows` and stores them. Stores lse and row maximum directly. `factor`:
-/// of V.
+/// of O.
 ATTNC_DEVICE void store(const Out& o, RowSoftmax& softmax, const ForwardParams& p, const ModArgs& args,
                         const Place<kRowGroups>& place, PaddedTile<Element, kWarpRows, kHeadDimV> rows, int q_start,
                         float factor) {
 #pragma unroll
   for (int r = 0; r < Out::kRows; ++r) {
-    const float normalise = kFp8 ? softmax.finish(r) * factor : softmax.finish(r);
+    const float normalise = kFp8 || kDrops<Mod> ? softmax.finish(r) * factor : softmax.finish(r);
     Element* line = rows.elements(Out::row(r)) + (kFp8 ? 2 : 1) * Out::first_column();
 #pragma unroll
     for (int n = 0; n < Out::kGroups; n += kFp8 ? 2 : 1)
@@ -198,6 +198,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, kAccumulators > 128 && kW
     sums.store(softmax);
     if constexpr (kHasProbMod<Mod>)
       scale_weights<Mod>(s, args, RowSite<Mod, kRowGroups, OwnColumns>{p, args, place, step, {}});
+    if constexpr (kDrops<Mod>) drop<kHasOffsets<Mod>>(s, place, place.first_position(args), place.kv_first(step));
     add_product(o, s, v_tile, scales.v, unit); // O += P V
     start = next;
   }
@@ -211,7 +212,8 @@ extern "C" __global__ void __launch_bounds__(kThreads, kAccumulators > 128 && kW
   ptx::cp_async_wait_group<0>();
   __syncthreads();
   store(o, softmax, p, args, place, {shared + Memory::offset_of<QPart>() + warp_row * OutTile::kRowBytes},
-        q_start + warp_row, unit * scale_of_v<false>(launch, place.b, place.h / p.group));
+        q_start + warp_row,
+        unit * scale_of_v<false>(launch, place.b, place.h / p.group) * kept_factor<Mod>(args, place.head));
 }
 
 } // namespace attnc::sm80

@@ -237,6 +237,8 @@ template <class E> struct Consumer : ConsumerParts {
       if constexpr (kHasProbMod<Mod>)
         scale_weights<Mod>(s, args, RowSite<Mod, 1, OwnColumns>{p.base, args, place, step, {}});
       weights.pack(s);
+      if constexpr (kDrops<Mod>)
+        drop<kHasOffsets<Mod>>(weights, place, place.first_position(args), place.kv_first(step));
       sums.store(softmax);
       if (!v_ready) [[unlikely]]
         v.wait();

@@ -95,7 +95,8 @@ ModFacts modFacts(const ir::Module& module) {
   facts.weight = weightOf(facts, contents, module);
   const std::optional<Value> mask = module.output(ir::kMask);
   facts.masks = mask && !(module.isConst(*mask) && module.integer(*mask));
-  facts.hasProbMod = module.output(ir::kProbFactor).has_value();
+  facts.drops = module.output(ir::kDropSeed).has_value();
+  facts.hasProbMod = facts.drops || module.output(ir::kProbFactor);
   facts.masksByHead = readsHead(module, {ir::kMask, ir::kKvBegin, ir::kKvEnd});
   const std::optional<Value> dScore = module.output(ir::kDScore);
   facts.passesGradient = dScore && !(module.isConst(*dScore) && module.f32(*dScore) == 0);

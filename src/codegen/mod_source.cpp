@@ -230,6 +230,13 @@ std::string hooksText(const Program& program, llvm::ArrayRef<Body> bodies,
   for (const ir::OutputRole& role : ir::kSequenceRoles)
     if (const Hook* hook = hookOf(program, role))
       add("int", fmt::format("{}(const ModArgs& args, const Head& head)", role.name), hook);
+  for (auto [role, type] : {std::pair(&ir::kDropSeed, "long long"),
+                            {&ir::kDropBelow, "int"},
+                            {&ir::kDropAbove, "int"},
+                            {&ir::kDropRest, "int"},
+                            {&ir::kKeptFactor, "float"}})
+    if (const Hook* hook = hookOf(program, *role))
+      add(type, fmt::format("{}(const ModArgs& args, const Head& head)", role->name), hook);
   for (auto [role, known] : {std::pair(&ir::kQFactor, "Row& row"), {&ir::kKvFactor, "Col& col"}})
     if (const Hook* hook = hookOf(program, *role))
       add("float",
@@ -398,6 +405,7 @@ Written write(const Program& program, const analysis::ModFacts& facts, const std
   }
   addFlag("kColumnsLoad", columnsLoad);
   if (probFactor) addFlag("kHasProbMod", true);
+  if (facts.drops) addFlag("kDrops", true);
   if (dScore) addFlag("kPassesGradient", facts.passesGradient);
   if (dScore) addFlag("kKeepsGradient", facts.keepsGradient);
   if (hookOf(program, ir::kKvLength)) addFlag("kHasLengths", true);

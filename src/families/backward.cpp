@@ -92,7 +92,7 @@ std::vector<std::string> backwardSm80Candidates(const Request& request) {
 
 const FamilyRow kBackwardNaive{.kind = KernelKind::Backward,
                                .family = Family::Naive,
-                               .takesProbMods = true,
+                               .takesProbMods = FamilyRow::ProbMods::All,
                                .takes = {Feature::Offsets, Feature::Ragged, Feature::BlockMask, Feature::F32,
                                          Feature::Gradients, Feature::Deterministic},
                                .unserved = servesAll,

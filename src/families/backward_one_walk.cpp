@@ -96,7 +96,7 @@ Plan planBackwardOneWalk(const Request& request) {
     plan.stages.push_back({.templateName = file,
                            .entry = entry,
                            .config = config,
-                           .algebra = algebraFor(options.dtype),
+                           .algebra = algebraFor(options),
                            .threads = 32 * config.warps,
                            .ctas = ctas,
                            .parameters = parameters});

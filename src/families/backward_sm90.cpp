@@ -213,6 +213,8 @@ std::string unservedByBackwardSm90(const Request& request) {
   const KernelOptions& options = request.options;
   if (request.arch.capability != 90 || !request.arch.specific) return "needs arch sm_90a";
   const bool wide = isWide(chosenTile(request).tile.blockN);
+  if (request.mod->facts.hasProbMod && (wide || isLong(options.headDim)))
+    return "takes no dropout with these head dims";
   if (wide && options.features.has(Feature::Deterministic))
     return fmt::format("adds up the gradient of q in any order with these head dims{}",
                        !fitsRegisters(options)                            ? ""
@@ -261,7 +263,7 @@ Expected<ParameterBlock> visitParameters(const Stage&, const LaunchOperands& ope
 Plan planBackwardSm90(const Request& request) {
   const KernelOptions& options = request.options;
   codegen::Config config = backwardConfig(request);
-  const passes::Algebra algebra = algebraFor(options.dtype);
+  const passes::Algebra algebra = algebraFor(options);
   const bool sums = diagonalsSuffice(request);
   Plan plan;
   plan.tile = backwardTileText(chosenTile(request));
@@ -319,6 +321,7 @@ const FamilyRow kBackwardSm90{
     .arch = "sm_90a",
     .madeFor = 90,
     .walksBounds = true,
+    .takesProbMods = FamilyRow::ProbMods::Drops,
     .takes = {Feature::Offsets, Feature::Ragged, Feature::BlockMask, Feature::Gradients, Feature::Deterministic},
     .unserved = unservedByBackwardSm90,
     .plan = planBackwardSm90,

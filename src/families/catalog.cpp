@@ -41,7 +41,9 @@ std::string unservedBy(const FamilyRow& row, const Request& request) {
   if (hasWideHeads(request.options) && !row.takesWideHeads) return "takes head dims up to 256";
   if (!others.empty()) return fmt::format("takes no {}", featureText(others.first()));
   if (request.mod->facts.hasProbMod) {
-    if (!row.takesProbMods) return "takes no prob_mod";
+    if (row.takesProbMods == FamilyRow::ProbMods::None) return "takes no prob_mod";
+    if (row.takesProbMods == FamilyRow::ProbMods::Drops && !request.mod->facts.drops)
+      return "takes no prob_mod but dropout, whose factor is 0 or one positive number";
     if (request.options.features.has(Feature::Fp8Q)) return "takes no prob_mod with q of e4m3";
   }
   return row.unserved(request);

@@ -39,7 +39,7 @@ std::vector<std::string> candidatesDecodeSm80(const Request& request) { return d
 const FamilyRow kDecodeSm80{.kind = KernelKind::Decode,
                             .family = Family::Sm80,
                             .walksBounds = true,
-                            .takesProbMods = true,
+                            .takesProbMods = FamilyRow::ProbMods::All,
                             .takes = {Feature::Lengths, Feature::Offsets, Feature::Pages, Feature::Appends,
                                       Feature::Ragged, Feature::Fp8Kv, Feature::RowMax, Feature::VInK},
                             .unserved = unservedBySm80,

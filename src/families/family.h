@@ -24,8 +24,14 @@ struct FamilyRow {
   bool walksBounds = false;
   bool takesWideHeads = false; ///< whether it takes head dims above 256
   bool walksBoxes = false;     ///< whether it walks boxes of keys; it serves only mods that have them
-  bool takesProbMods = false;  ///< whether it takes mods with a prob_mod, of 16 and 32 bits
-  Features takes;              ///< what its kernels take; they serve no request with another feature
+  /// Which mods with a prob_mod it takes, with q of 16 and 32 bits.
+  enum class ProbMods : uint8_t {
+    None,
+    Drops, ///< dropout: the pass derive-drops
+    All,
+  };
+  ProbMods takesProbMods = ProbMods::None;
+  Features takes; ///< what its kernels take; they serve no request with another feature
   /// Returns why it does not serve a request that has only features of `takes`, phrased to follow its name: "needs arch
   /// sm_90a". Empty if it serves it.
   std::string (*unserved)(const Request& request) = nullptr;

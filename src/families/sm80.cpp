@@ -104,7 +104,7 @@ Plan planSm80(const Request& request) {
   plan.stages.push_back({.templateName = "forward_sm80.cu",
                          .entry = "attnc_forward",
                          .config = std::move(config),
-                         .algebra = algebraFor(options.dtype),
+                         .algebra = algebraFor(options),
                          .threads = 32 * tile.warps,
                          .ctas = perQTile,
                          .parameters = sm80Parameters});
@@ -116,7 +116,7 @@ Plan planSm80(const Request& request) {
 const FamilyRow kForwardSm80{.kind = KernelKind::Forward,
                              .family = Family::Sm80,
                              .walksBounds = true,
-                             .takesProbMods = true,
+                             .takesProbMods = FamilyRow::ProbMods::All,
                              .takes = {Feature::Lengths, Feature::Offsets, Feature::Pages, Feature::Appends,
                                        Feature::Ragged, Feature::BlockMask, Feature::F32, Feature::RowMax,
                                        Feature::Fp8Kv, Feature::Fp8Q},

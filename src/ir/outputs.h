@@ -92,10 +92,21 @@ inline constexpr OutputRole kQFactor = {
 inline constexpr OutputRole kKvFactor = {
     "kv_factor", Type::F32, {ParamKind::B, ParamKind::H, ParamKind::KvIdx, ParamKind::Round}};
 
+/// Dropout in parts (derive-drops), in place of prob_factor. A number r of random() by the seed, at the position, is a
+/// multiple of 2^-24; n = 2^24 r. Dropped are weights with n < 2^16 drop_below + drop_rest; with drop_above in place of
+/// drop_below, those with 2^24 - 1 - n below that. kept_factor, positive, multiplies the others. 0 <= drop_below <=
+/// 2^8, 0 <= drop_rest < 2^16; a missing drop_rest is 0.
+inline constexpr OutputRole kDropSeed = {"drop_seed", Type::I64, {ParamKind::B, ParamKind::H}};
+inline constexpr OutputRole kDropBelow = {"drop_below", Type::I32, {ParamKind::B, ParamKind::H}};
+inline constexpr OutputRole kDropAbove = {"drop_above", Type::I32, {ParamKind::B, ParamKind::H}};
+inline constexpr OutputRole kDropRest = {"drop_rest", Type::I32, {ParamKind::B, ParamKind::H}};
+inline constexpr OutputRole kKeptFactor = {"kept_factor", Type::F32, {ParamKind::B, ParamKind::H}};
+
 /// All roles, in the order in which a module keeps their outputs.
-inline constexpr OutputRole kRoles[] = {kScore,    kMask,    kDScore, kProbFactor, kScaleIn, kScaleOut,
-                                        kRowShift, kKvSlope, kKvTerm, kKvBegin,    kKvEnd,   kKvLength,
-                                        kQOffset,  kQLength, kQStart, kKvStart,    kQFactor, kKvFactor};
+inline constexpr OutputRole kRoles[] = {kScore,    kMask,      kDScore,    kProbFactor, kScaleIn,   kScaleOut,
+                                        kRowShift, kKvSlope,   kKvTerm,    kKvBegin,    kKvEnd,     kKvLength,
+                                        kQOffset,  kQLength,   kQStart,    kKvStart,    kQFactor,   kKvFactor,
+                                        kDropSeed, kDropBelow, kDropAbove, kDropRest,   kKeptFactor};
 /// The roles about sequences.
 inline constexpr OutputRole kSequenceRoles[] = {kKvLength, kQOffset, kQLength, kQStart, kKvStart};
 /// The roles that passes derive for kernels.

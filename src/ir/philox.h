@@ -23,16 +23,15 @@ constexpr PhiloxCounter philox(PhiloxCounter counter, uint32_t key0, uint32_t ke
   return counter;
 }
 
-/// Returns the number in [0, 1) at a position, a multiple of 2^-24. Positions that differ in bits 3 to 5 of kv or in
-/// bit 3 of q share a counter: they take a byte each of its 16 bytes. Counters 0, 1 and 2 give the three bytes of a
-/// number. A thread of tensor cores holds these positions together, and may compute a counter once for all of them.
+/// Returns the number in [0, 1) at a position, a multiple of 2^-24. Positions that differ in bits 0 and 3 of kv and of
+/// q share three counters: they take a byte each of their 16 bytes, the byte of counter 0 first. Two threads of tensor
+/// cores hold these positions together, whether rows of a product are queries or keys, and may share the work.
 constexpr float randomAt(int64_t seed, uint32_t b, uint32_t h, uint32_t q, uint32_t kv) {
-  const unsigned word = kv >> 4 & 3, byte = (kv >> 3 & 1) | (q >> 3 & 1) << 1;
   uint32_t bits = 0;
-  for (uint32_t digit = 0; digit < 3; ++digit) {
+  for (uint32_t digit : {0, 1, 8}) {
     const PhiloxCounter words =
-        philox({(kv & ~56u) | digit << 3, q & ~8u, h, b}, uint32_t(seed), uint32_t(uint64_t(seed) >> 32));
-    bits = bits << 8 | (words[word] >> 8 * byte & 255);
+        philox({(kv & ~9u) | digit, q & ~9u, h, b}, uint32_t(seed), uint32_t(uint64_t(seed) >> 32));
+    bits = bits << 8 | (words[(q & 1) | (q >> 2 & 2)] >> 8 * ((kv & 1) | (kv >> 2 & 2)) & 255);
   }
   return float(bits) * 0x1p-24f;
 }

@@ -18,6 +18,7 @@ Status deriveForKernels(ir::Module& module, Algebra algebra, const PipelineOptio
     for (const ir::OutputRole& role : {ir::kMask, ir::kDScore, ir::kProbFactor}) module.dropOutput(role);
     return {};
   }
+  if (algebra.drops) order.push_back(*findPass("derive-drops"));
   if (algebra.scale) order.push_back(*findPass("derive-scale"));
   if (algebra.rowShift)
     order.push_back(*findPass("derive-row-shift")); // natural units, which only derive-scale changes

@@ -15,6 +15,9 @@ struct Algebra {
   /// other kernels would round the term.
   bool rowShift = false;
 
+  /// Dropout in parts, for kernels with templates/algo/drops.cuh.
+  bool drops = false;
+
   /// The interval of live columns of each row. Box kernels use the box instead.
   bool kvBounds = true;
 

@@ -75,7 +75,10 @@ Expected<KernelMod> makeKernelMod(const ir::Module& module, ModForm form, const 
 
 passes::Algebra algebraFor(const KernelOptions& options) {
   const bool isPlain = options.kind == KernelKind::BlockMask || options.family == Family::Naive;
-  return isPlain ? passes::Algebra{} : algebraFor(options.dtype);
+  if (isPlain) return {};
+  passes::Algebra algebra = algebraFor(options.dtype);
+  algebra.drops = options.dtype != DType::F32 && options.kind != KernelKind::Decode;
+  return algebra;
 }
 
 } // namespace attnc::plan

@@ -5,6 +5,7 @@
 
 #include "attnc_mod.cuh"
 
+#include "algo/drops.cuh"
 #include "algo/exponents.cuh"
 #include "algo/prob_mod.cuh"
 #include "algo/sequence.cuh"
@@ -16,7 +17,7 @@
 namespace attnc {
 
 /// What a lane knows of its rows of a tile.
-template <int RowGroups> struct Place {
+template <int RowGroups> struct Place : Drops<Mod> {
   using Form = Mod::Exponents;
   static constexpr int kRows = 2 * RowGroups;
   int b, h, q_first; // q_first: q_idx of the lane's row 0
@@ -30,6 +31,7 @@ template <int RowGroups> struct Place {
   ATTNC_DEVICE Place(const ForwardParams& p, const ModArgs& args, int b, int h, int q_start, int first, float scale)
       : b(b), h(h), q_first(q_start + first), origin(origin_of(q_start)), head(Mod::head(args, b, h)), // SEAM(head)
         exponents(scale, Mod::factors(args, head)) {                                                   // SEAM(factors)
+    if constexpr (kDrops<Mod>) (Drops<Mod>&)* this = Drops<Mod>(args, head, b, h);
     if constexpr (kHasOffsets<Mod>) origin = origin_of(q_offset<Mod>(args, head) + q_start);
     const float q_float = float(q_offset<Mod>(args, head) + q_first - origin);
 #pragma unroll
@@ -45,6 +47,8 @@ template <int RowGroups> struct Place {
   ATTNC_DEVICE int position(const ForwardParams& p, const ModArgs& args, int r) const {
     return q_offset<Mod>(args, head) + q_idx(p, r);
   }
+  /// Returns the position of row 0, also of one that does not exist.
+  ATTNC_DEVICE int first_position(const ModArgs& args) const { return q_offset<Mod>(args, head) + q_first; }
   /// Returns the index of the lane's row r; of a row in front of the first or behind the last, the last.
   ATTNC_DEVICE int q_idx(const ForwardParams& p, int r) const {
     return int(min(unsigned(q_first + offset(r)), unsigned(p.q_len - 1)));

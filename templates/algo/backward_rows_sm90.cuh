@@ -22,6 +22,13 @@ struct RowConsumerParts : ConsumerParts<Self, BackwardParamsSm90, Memory, QRing,
     drop_dead<Begin, End>(weights, f, args, place, table, step);
   }
 
+  /// Sets weights that dropout drops to 0; rates stay.
+  template <int Begin, int End>
+  ATTNC_DEVICE void drop_weights(typename Parts::Weights& weights, const KvPlace<Mod>& place, Step step) const {
+    const int q_first = q_offset<Mod>(args, place.head) + step.start + Parts::Scores::first_column();
+    drop_transposed<Begin, End, kHasOffsets<Mod>>(weights.weights, place, q_first, place.kv_first);
+  }
+
   ATTNC_DEVICE KvTilePlace own_place() const {
     int x[4];
     ptx::ld_shared(x, shared + Memory::template offset_of<OwnPlace>());

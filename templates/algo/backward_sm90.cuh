@@ -92,16 +92,24 @@ template <class Self, class Params, class Memory, class QRing, class DqOut, bool
     drop_dead<Begin, End>(d_s, rates);
   }
 
+  template <int Begin, int End, class Delta>
+  ATTNC_DEVICE static void find_gradients(const Scores& d_p, Weights& weights, Gradients& d_s, const Delta& delta) {
+    if constexpr (kDrops<Mod>)
+      to_gradients<Begin, End>(d_p, weights.rates(), d_s, delta, weights.weights);
+    else
+      to_gradients<Begin, End>(d_p, weights.rates(), d_s, delta);
+  }
+
   /// Computes dS of groups [Begin, End) from dP. `masked`: whether dead ones must be dropped, by drop_gradients() with
   /// `table`.
   template <int Begin, int End, class Delta, class... Table>
   ATTNC_DEVICE void differentiate(const Scores& d_p, Weights& weights, Gradients& d_s, const Delta& delta, bool masked,
                                   Table... table) const {
     if (masked) {
-      to_gradients<Begin, End>(d_p, weights.rates(), d_s, delta);
+      find_gradients<Begin, End>(d_p, weights, d_s, delta);
       static_cast<const Self&>(*this).template drop_gradients<Begin, End>(d_s, weights.rates(), table...);
     } else {
-      to_gradients<Begin, End>(d_p, weights.rates(), d_s, delta);
+      find_gradients<Begin, End>(d_p, weights, d_s, delta);
     }
   }
 

@@ -110,7 +110,7 @@ struct Work {
 /// Whether the last tile of Q ends at the last row, and the first one may begin in front of the first. Later rows of
 /// most bounded masks have longer walks, so rows that do not exist go where walks are short. TMA brings zeros for them,
 /// or rows of the sequence before. Where steps divide the tile, it saves none, and edges of masks fall into more steps.
-constexpr bool kAnchorsAtEnd = Mod::kHasBounds && kBlockM % kBlockN && !kBlockSparse && !kFp8;
+constexpr bool kAnchorsAtEnd = Mod::kHasBounds && kBlockM % kBlockN && !kBlockSparse && !kFp8 && !kDrops<Mod>;
 
 /// Threads of the producer: one, or a warp if it fills columns. All walk; one issues TMA and arrives at barriers.
 // NOTE: a whole warp where one thread suffices costs 4 % at head dim 128: ptxas then keeps less of the consumers'

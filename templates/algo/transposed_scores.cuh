@@ -9,6 +9,7 @@
 
 #include "attnc_mod.cuh"
 
+#include "algo/drops.cuh"
 #include "algo/exponents.cuh"
 #include "algo/gradients.cuh"
 #include "algo/sequence.cuh"
@@ -96,8 +97,11 @@ template <class M, int Rows> struct RowTable : RowValues<Rows> {
     const int q_idx = step.start + i, inside = position_of<M>(args, head, min(q_idx, p.q_len - 1));
     const Mod::Row row = M::row(args, head, b, h, inside, float(inside - origin)); // SEAM(row)
     const bool exists = q_idx < p.q_len;
-    const float bias =
-        exists ? weight_bias(lse, M::row_shift(args, head, row)) : negative_infinity(); // SEAM(row_shift)
+    float bias = exists ? weight_bias(lse, M::row_shift(args, head, row)) : negative_infinity(); // SEAM(row_shift)
+    if constexpr (kDrops<M>) {
+      const float factor = kept_factor<M>(args, head); // of weights, and so of their rates
+      bias += ptx::lg2(factor), delta *= ptx::rcp(factor);
+    }
     this->fill_values(i, bias, delta);
     if constexpr (kReadsIntervals) {
       int interval[2] = {0, p.kv_len};
@@ -112,7 +116,7 @@ template <class M, int Rows> struct RowTable : RowValues<Rows> {
 };
 
 /// What a lane knows of its KV columns, rows of a fragment, for one query head.
-template <class M, int RowGroups = 1> struct KvPlace {
+template <class M, int RowGroups = 1> struct KvPlace : Drops<M> {
   using Hooks = M;
   static constexpr int kRows = 2 * RowGroups;
   int b, h, kv_first; ///< kv_first: kv_idx of the lane's row 0 of the fragment
@@ -126,6 +130,7 @@ template <class M, int RowGroups = 1> struct KvPlace {
       : b(b), h(h), kv_first(kv_start + first), origin(Mod::kAnyOrigin ? kv_start : 0),
         head(M::head(args, b, h)),                   // SEAM(head)
         exponents(p.scale, M::factors(args, head)) { // SEAM(factors)
+    if constexpr (kDrops<M>) (Drops<M>&)* this = Drops<M>(args, head, b, h);
 #pragma unroll
     for (int r = 0; r < kRows; ++r) col[r] = M::col(args, head, b, h, kv_idx(p, r), kv_float(r), 0.f); // SEAM(col)
   }
@@ -145,6 +150,8 @@ template <class M, int RowGroups = 1> struct KvPlace {
 
 /// Whether the gradient of a product differs from that of its score.
 constexpr bool kHasRates = !Mod::kKeepsGradient;
+/// Whether rates are no weights: they are those before dropout.
+constexpr bool kRatesApart = kHasRates || kDrops<Mod>;
 /// Whether small products have a faster path (TanhExponents).
 constexpr bool kHasSmall = !Mod::Exponents::kCallsScore && !Mod::Exponents::kGradientIsOne;
 
@@ -165,9 +172,9 @@ template <class Place, class Scores> ATTNC_DEVICE bool are_small(const Place& pl
 /// with the weights: this shares work between score and derivative, and products need not be kept.
 template <class Element, int Rows, int RowGroups = 1> struct PackedWeights {
   using Packed = PackedFragment<Element, RowGroups, Rows>;
-  Packed weights, own_rates; ///< own_rates: if kHasRates
+  Packed weights, own_rates; ///< own_rates: if kRatesApart
   ATTNC_DEVICE Packed& rates() {
-    if constexpr (kHasRates) return own_rates;
+    if constexpr (kRatesApart) return own_rates;
     return weights;
   }
 };
@@ -213,6 +220,8 @@ ATTNC_DEVICE void to_weights(const Scores& s, PackedWeights<Element, Rows, RowGr
       out.weights.a[r / 2][n / 2][n % 2 * 2 + r % 2] = pack2<Element>(weight[r][0], weight[r][1]);
       if constexpr (kHasRates)
         out.own_rates.a[r / 2][n / 2][n % 2 * 2 + r % 2] = pack2<Element>(rate[r][0], rate[r][1]);
+      else if constexpr (kRatesApart)
+        out.own_rates.a[r / 2][n / 2][n % 2 * 2 + r % 2] = out.weights.a[r / 2][n / 2][n % 2 * 2 + r % 2];
     }
   }
 }
@@ -262,7 +271,7 @@ ATTNC_DEVICE void drop_dead(PackedWeights<Element, Rows, RowGroups>& packed, con
     for (int r = 0; r < 2 * RowGroups; ++r) {
       unsigned& weight = packed.weights.a[r / 2][n / 2][n % 2 * 2 + r % 2];
       weight = keep_halves(weight, live[0][r], live[1][r]);
-      if constexpr (kHasRates) {
+      if constexpr (kRatesApart) {
         unsigned& rate = packed.own_rates.a[r / 2][n / 2][n % 2 * 2 + r % 2];
         rate = keep_halves(rate, live[0][r], live[1][r]);
       }
@@ -284,11 +293,12 @@ ATTNC_DEVICE void drop_dead(PackedWeights<Element, Rows, RowGroups>& packed, con
 }
 
 /// Turns gradients of weights into gradients of products, without the softmax scale. Dead elements may become anything.
-/// A rate beyond f16 is infinite, and so is its gradient, unless 0 is due.
-template <int Begin, int End, class Element, int RowGroups, int Rows, class Delta>
-ATTNC_DEVICE void to_gradients(const Fragment<RowGroups, Rows>& d_weight,
-                               const PackedFragment<Element, RowGroups, Rows>& rates,
-                               PackedFragment<Element, RowGroups, Rows>& out, const Delta& delta) {
+/// A rate beyond f16 is infinite, and so is its gradient, unless 0 is due. `weights`: with dropout, where those of
+/// dropped elements are 0.
+template <int Begin, int End, class Element, int RowGroups, int Rows, class Delta, class... Weights>
+ATTNC_DEVICE void
+to_gradients(const Fragment<RowGroups, Rows>& d_weight, const PackedFragment<Element, RowGroups, Rows>& rates,
+             PackedFragment<Element, RowGroups, Rows>& out, const Delta& delta, const Weights&... weights) {
 #pragma unroll
   for (int n = Begin; n < End; ++n)
 #pragma unroll
@@ -297,7 +307,12 @@ ATTNC_DEVICE void to_gradients(const Fragment<RowGroups, Rows>& d_weight,
       unpack2<Element>(rates.a[r / 2][n / 2][n % 2 * 2 + r % 2], rate[0], rate[1]);
 #pragma unroll
       for (int e = 0; e < 2; ++e) {
-        const float difference = d_weight.at(r, n, e) - delta.at(n, e);
+        float d = d_weight.at(r, n, e);
+        if constexpr (sizeof...(Weights)) {
+          const unsigned pair = (weights.a[r / 2][n / 2][n % 2 * 2 + r % 2], ...);
+          d = (e ? pair >> 16 : pair & 0xffffu) ? d : 0.f;
+        }
+        const float difference = d - delta.at(n, e);
         const bool is_zero = kHasRates && Same<Element, F16>::value && difference == 0.f;
         rate[e] = is_zero ? 0.f : rate[e] * difference;
       }

@@ -25,6 +25,8 @@
 //     static constexpr bool kAnyOrigin           q_float and kv_base may count from any position, the same for both
 //     static constexpr bool kHasLengths          defined only if kv_length() exists
 //     static constexpr bool kHasProbMod          defined only if prob_factor() exists
+//     static constexpr bool kDrops               defined only if there are the parts of dropout, in place of
+//                                                prob_factor(): algo/drops.cuh
 //     static constexpr bool kHasOffsets          defined only if q_offset() exists
 //     static constexpr bool kIsRagged            defined only if q_length(), q_start(), kv_start(), kv_length() exist
 //     struct Head         values that depend on b and h
@@ -40,6 +42,12 @@
 //     static bool mask(const ModArgs&, const Head&, const Row&, const Col&, Coord)
 //     static float prob_factor(const ModArgs&, const Head&, const Row&, const Col&, Coord)
 //                                                only in mods with a prob_mod
+//     static long long drop_seed(const ModArgs&, const Head&)
+//     static int drop_below(const ModArgs&, const Head&), or drop_above()
+//     static int drop_rest(const ModArgs&, const Head&)
+//     static float kept_factor(const ModArgs&, const Head&)
+//                                                the parts of dropout (src/ir/outputs.h); drop_rest() only if it may
+//                                                not be 0
 //     static ScoreFactors factors(const ModArgs&, const Head&)
 //     static float q_factor(const ModArgs&, const Head&, const Row&, Coord, int round)
 //     static float kv_factor(const ModArgs&, const Head&, const Col&, Coord, int round)
@@ -163,6 +171,11 @@
 //               box_mask.cu                                1
 //               algo/grid_transposed_scores.cuh            1
 //   prob_factor algo/prob_mod.cuh                          1
+//   drop_seed   algo/drops.cuh                             1
+//   drop_below  algo/drops.cuh                             1
+//   drop_above  algo/drops.cuh                             1
+//   drop_rest   algo/drops.cuh                             1
+//   kept_factor algo/drops.cuh                             1
 //   each        block_mask.cu                              3
 //   judge       block_mask.cu                              1
 //   factors     algo/apply_mod.cuh                         1

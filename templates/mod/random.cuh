@@ -19,28 +19,31 @@ struct PhiloxWords {
     word[1] = unsigned(odd);
     word[3] = unsigned(even);
   }
+  ATTNC_DEVICE void run(unsigned key0, unsigned key1) {
+#pragma unroll
+    for (int i = 0; i < 10; ++i) round(key0 + i * 0x9e3779b9u, key1 + i * 0xbb67ae85u);
+  }
 };
 
 /// Returns a number in [0, 1), a multiple of 2^-24.
 ATTNC_DEVICE float random_of(long long seed, int b, int h, int q, int kv) {
-  constexpr int kDigits = 3; // bytes of a number
-  PhiloxWords digits[kDigits];
+  constexpr unsigned kDigits[] = {0, 1, 8}; // of the counters with a number's bytes
+  PhiloxWords digits[3];
 #pragma unroll
-  for (unsigned n = 0; n < kDigits; ++n) digits[n] = {{(kv & ~56u) | n << 3, q & ~8u, unsigned(h), unsigned(b)}};
+  for (int n = 0; n < 3; ++n) digits[n] = {{(kv & ~9u) | kDigits[n], q & ~9u, unsigned(h), unsigned(b)}};
   unsigned key0 = unsigned(Word(seed)), key1 = unsigned(Word(seed) >> 32);
   // NOTE: a loop. Unrolled, the numbers of a tile's elements are computed side by side, and their words are spilled.
 #pragma unroll 1
   for (int round = 0; round < 10; ++round) {
 #pragma unroll
-    for (int n = 0; n < kDigits; ++n) digits[n].round(key0, key1);
+    for (PhiloxWords& words : digits) words.round(key0, key1);
     key0 += 0x9e3779b9u, key1 += 0xbb67ae85u;
   }
   unsigned bits = 0;
 #pragma unroll
-  for (int n = 0; n < kDigits; ++n) {
-    const unsigned low = kv & 16 ? digits[n].word[1] : digits[n].word[0],
-                   high = kv & 16 ? digits[n].word[3] : digits[n].word[2];
-    bits = bits << 8 | ((kv & 32 ? high : low) >> ((kv & 8) | (q & 8) << 1) & 255);
+  for (const PhiloxWords& words : digits) {
+    const unsigned low = q & 1 ? words.word[1] : words.word[0], high = q & 1 ? words.word[3] : words.word[2];
+    bits = bits << 8 | ((q & 8 ? high : low) >> ((kv & 1) << 3 | (kv & 8) << 1) & 255);
   }
   return float(int(bits)) * 0x1p-24f;
 }

@@ -66,6 +66,13 @@ ATTNC_DEVICE unsigned prmt(unsigned x, unsigned y, unsigned which) {
   return result;
 }
 
+/// Returns x, which is the same in all lanes of the warp, in a register of the warp. Called by all lanes.
+ATTNC_DEVICE unsigned uniform(unsigned x) {
+  unsigned result;
+  asm volatile("redux.sync.or.b32 %0, %1, 0xffffffff;" : "=r"(result) : "r"(x));
+  return result;
+}
+
 /// Hides the value of x from the compiler. No instruction, but no induction variable is derived from it either.
 ATTNC_DEVICE int opaque(int x) {
   asm volatile("" : "+r"(x));

@@ -152,10 +152,10 @@ TEST_CASE("Philox gives the words of Random123, and random the bits of its three
   CHECK(philox({0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344}, 0xa4093822, 0x299f31d0) ==
         PhiloxCounter{0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1});
 
-  // Byte 3 of word 2 of the counters (kv 0, 8, 16; q 0): positions kv 40, q 8.
-  const auto byte = [](uint32_t counter) { return philox({counter, 0, 3, 2}, 7, 9)[2] >> 24; };
-  const float expected = float(byte(0) << 16 | byte(8) << 8 | byte(16)) / (1 << 24);
-  CHECK(randomAt(int64_t(9) << 32 | 7, 2, 3, 8, 40) == expected);
+  // Byte 3 of word 2 of the counters (kv 32, 33, 40; q 16): positions kv 41, q 24.
+  const auto byte = [](uint32_t counter) { return philox({counter, 16, 3, 2}, 7, 9)[2] >> 24; };
+  const float expected = float(byte(32) << 16 | byte(33) << 8 | byte(40)) / (1 << 24);
+  CHECK(randomAt(int64_t(9) << 32 | 7, 2, 3, 24, 41) == expected);
 
   Module module = moduleOf("%0 = cast i64 %b\n%1 = add i64 %0, 38654705663L\n"
                            "%2 = random f32 %1, %b, %h, %q_idx, %kv_idx\n"

@@ -29,9 +29,9 @@ def philox(counter, key, product=product, total=total):
 
 def bits_at(key, b, h, q, kv, *arithmetic):
     """Returns the 24 bits of the number at a position. All arguments are words."""
-    bits, place, shift = 0, kv >> 4 & 3, (kv & 8) | (q & 8) << 1
-    for digit in range(3):
-        words = philox((kv ^ (kv & 56) | digit << 3, q ^ (q & 8), h, b), key, *arithmetic)
+    bits, place, shift = 0, (q & 1) | (q >> 2 & 2), (kv & 1) << 3 | (kv & 8) << 1
+    for digit in (0, 1, 8):
+        words = philox((kv ^ (kv & 9) | digit, q ^ (q & 9), h, b), key, *arithmetic)
         bits = bits << 8 | sum((word >> shift & 255) * (place == number) for number, word in enumerate(words))
     return bits
 
