@@ -8,6 +8,7 @@ PyTorch chooses flash attention as before. Then it calls these functions, which 
 """
 
 import functools
+import operator
 
 import torch
 
@@ -19,18 +20,52 @@ from .translation import translate
 __all__ = ["register"]
 
 
-def _mask_mod(left, right, offset):
-    """Returns the mask_mod of a window around the key at q_idx + offset; None: all keys are seen."""
-    if left < 0 and right < 0:
-        return None
+def mods_of(left=-1, right=-1, offset=0, *, chunk=0, softcap=0.0, slopes=None, first=None, used_q=None, used_k=None):
+    """Returns the score_mod and the mask_mod of FlashAttention's arguments; None: it changes nothing.
+
+    A query stands at the key q_idx + `offset`, which is a number, or i32 [B]. It sees keys from `left` before to `right`
+    behind it (negative: all), of its chunk of `chunk` keys (0: all). `slopes` f32 [H] or [B, H] are those of ALiBi. i32
+    [B]: the `first` key of a sequence, and how many of its queries and keys are used."""
+    is_of_all, is_of_heads = not isinstance(offset, torch.Tensor), slopes is not None and slopes.dim() == 1
+
+    def place(b, q_idx):
+        return q_idx + (offset if is_of_all else offset[b])
+
+    def score_mod(score, b, h, q_idx, kv_idx):
+        if softcap:
+            score = softcap * torch.tanh(score / softcap)
+        if slopes is None:
+            return score
+        behind = kv_idx - place(b, q_idx)
+        return score + (slopes[h] if is_of_heads else slopes[b, h]) * (behind if right == 0 else -behind.abs())
 
     def mask_mod(b, h, q_idx, kv_idx):
-        at = q_idx + offset
-        if left < 0:
-            return kv_idx <= at + right
-        return kv_idx >= at - left if right < 0 else (kv_idx >= at - left) & (kv_idx <= at + right)
+        at, live = place(b, q_idx), []
+        if left >= 0:
+            live.append(kv_idx >= at - left)
+        if right >= 0:
+            live.append(kv_idx <= at + right)
+        if chunk:
+            start = 0 if first is None else first[b]
+            live.append((kv_idx - start) // chunk == (at - start) // chunk)
+        if first is not None:
+            live.append(kv_idx >= first[b])
+        if used_q is not None:
+            live.append(q_idx < used_q[b])
+        if used_k is not None:
+            live.append(kv_idx < used_k[b])
+        return functools.reduce(operator.and_, live)
 
-    return mask_mod
+    masks = left >= 0 or right >= 0 or chunk or any(x is not None for x in (first, used_q, used_k))
+    return score_mod if softcap or slopes is not None else None, mask_mod if masks else None
+
+
+def offsets_of(cu_q, cu_k, used_q=None, used_k=None):
+    """Returns `offset` of mods_of() by which the last queries of a ragged batch see the last keys."""
+    if used_q is None and used_k is None and (cu_q is cu_k or cu_q.data_ptr() == cu_k.data_ptr()):
+        return 0
+    of_q, of_k = (cu.diff() if used is None else used for cu, used in ((cu_q, used_q), (cu_k, used_k)))
+    return of_k - of_q
 
 
 class _Problem:
@@ -44,19 +79,17 @@ class _Problem:
             raise RuntimeError("attnc has no dropout: set dropout_p=0, or torch.nn.attention.restore_flash_attention_impl()")
         left = -1 if window_size_left is None else int(window_size_left)
         right = 0 if is_causal else -1 if window_size_right is None else int(window_size_right)
-        self.is_ragged, sequences = cu_q is not None, ALIGNED
+        self.is_ragged, sequences, batch, offset = cu_q is not None, ALIGNED, q.shape[0], k.shape[1] - q.shape[1]
         if self.is_ragged:
-            if max(left, right) >= 0 and cu_q.data_ptr() != cu_k.data_ptr():
-                raise RuntimeError("attnc takes a causal mask or a window of a ragged batch only if cu_seq_q is cu_seq_k")
             cu_q, cu_k, max_q, max_k = cu_q.int(), cu_k.int(), int(max_q), int(max_k)
             sequences = Sequences(cu_seqlens_q=cu_q, cu_seqlens_kv=cu_k, max_q_len=max_q, max_kv_len=max_k)
+            batch, offset = cu_q.shape[0] - 1, offsets_of(cu_q, cu_k)
         q, k, v = [rows_of(self.ours(x)) for x in (q, k, v)]
-        offset = 0 if self.is_ragged else k.shape[2] - q.shape[2]  # the last query sees the last key
         scale = q.shape[-1] ** -0.5 if scale is None else float(scale)
-        problem = q.shape[0], q.shape[1], k.shape[1], q.shape[2], k.shape[2]
-        translation = translate(None, _mask_mod(left, right, offset), device=q.device, problem=problem)
-        text, _, numbers = translation.given()
-        self.operands, self.launch = (q, k, v, {}), functools.partial(Launch, numbers, scale, ANEW, sequences, None, text)
+        problem = batch, q.shape[1], k.shape[1], q.shape[2], k.shape[2]
+        text, captures, numbers = translate(*mods_of(left, right, offset), device=q.device, problem=problem).given()
+        self.operands = q, k, v, captures
+        self.launch = functools.partial(Launch, numbers, scale, ANEW, sequences, None, text)
 
     def ours(self, tensor):
         return tensor.transpose(0, 1)[None] if self.is_ragged else tensor.transpose(1, 2)
@@ -70,7 +103,7 @@ class _Problem:
         mine = like(q, v.shape[-1]) if out is None else self.ours(out)
         lse = torch.empty(mine.shape[:3], dtype=torch.float32, device=mine.device)
         launch = self.launch(mine)
-        call_of(launch, q, k, v, captures).forward(launch, q, k, v, (), mine, lse, None)
+        call_of(launch, q, k, v, captures).forward(launch, q, k, v, captures.values(), mine, lse, None)
         return self.theirs(mine), lse[0] if self.is_ragged else lse
 
     def backward(self, dout, out, lse):

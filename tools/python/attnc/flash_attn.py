@@ -1,0 +1,294 @@
+"""FlashAttention's functions, over attnc's kernels: change the import, and nothing else.
+
+    from attnc.flash_attn import flash_attn_func  # was: from flash_attn import flash_attn_func
+
+Arguments have the order of FlashAttention 2.8; what FlashAttention-3 adds is given by name. Tensors are [B, L, H, D], or
+[ROWS, H, D] in a ragged batch. attnc has more than these functions take: attnc.torch takes mods.
+"""
+
+import functools
+import typing
+
+import torch
+
+from .launch import Launch, Sequences
+from .torch import create_block_mask, flex_attention
+from .torch.autograd import attend, wanted_by
+from .torch.flash import mods_of, offsets_of
+from .torch.flex import autocast
+from .torch.graphs import attend_in_graph, attend_recorded, is_recorded, is_traced
+from .torch.kernels import check_dtype
+from .torch.translation import translate
+
+__all__ = [
+    "flash_attn_func", "flash_attn_kvpacked_func", "flash_attn_qkvpacked_func", "flash_attn_varlen_func",
+    "flash_attn_varlen_kvpacked_func", "flash_attn_varlen_qkvpacked_func", "flash_attn_with_kvcache",
+]  # fmt: skip
+
+
+class Others(typing.TypedDict, total=False):
+    """Arguments of FlashAttention-3. Those after `attention_chunk` choose among its kernels, and are ignored."""
+
+    attention_chunk: int
+    num_splits: int
+    pack_gqa: bool | None
+    sm_margin: int
+    scheduler_metadata: typing.Any
+
+
+def _check_dropout(dropout_p):
+    if dropout_p:
+        raise NotImplementedError(f"attnc has no dropout: set dropout_p=0 (it is {dropout_p}), or take flash_attn")
+
+
+def _check_rank(rank, **tensors):
+    other = {3: "[ROWS, H, D]; flash_attn_func takes [B, L, H, D]", 4: "[B, L, H, D]; flash_attn_varlen_func takes [ROWS, H, D]"}
+    for name, tensor in tensors.items():
+        if tensor.dim() != rank:
+            raise ValueError(f"{name} has {tensor.dim()} dims; it must be {other[rank]}")
+
+
+_WHY_NOT = {
+    "qv": "give torch.cat((q, qv), -1) as q, and torch.cat((k, v), -1) as k",
+    **dict.fromkeys(("q_descale", "k_descale", "v_descale"), "attnc.attention takes float8_e4m3fn with scales"),
+}
+
+
+def _window(causal, window_size, others):
+    """Returns `left`, `right` and `chunk` of mods_of(). Raises NotImplementedError for what attnc does not take."""
+    for name in others.keys() - Others.__annotations__.keys():
+        if name not in _WHY_NOT:
+            raise TypeError(f"{name} is no argument of FlashAttention's that attnc knows")
+        if others[name] is not None:
+            raise NotImplementedError(f"attnc does not take {name} here: {_WHY_NOT[name]}")
+    left, right = (-1 if size is None else int(size) for size in window_size)
+    return left, 0 if causal else right, int(others.get("attention_chunk", 0))
+
+
+def _check_slopes(slopes, batch, heads):
+    if slopes is not None and tuple(slopes.shape) not in ((heads,), (batch, heads)):
+        raise ValueError(f"alibi_slopes are {list(slopes.shape)}; they must be [{heads}], or [{batch}, {heads}]")
+
+
+def _mask(left, right, chunk, q_len, kv_len, device):
+    mask_mod = mods_of(left, right, kv_len - q_len, chunk=chunk)[1]
+    return mask_mod and create_block_mask(mask_mod, None, None, q_len, kv_len, device)
+
+
+_kept_mask = functools.lru_cache(maxsize=256)(_mask)  # whose lists are kept as well
+
+
+def flash_attn_func(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, dropout_p: float = 0.0, softmax_scale: float | None = None,
+    causal: bool = False, window_size: typing.Sequence[int | None] = (-1, -1), softcap: float = 0.0,
+    alibi_slopes: torch.Tensor | None = None, deterministic: bool = False, return_attn_probs: bool = False,
+    **others: "typing.Unpack[Others]",
+) -> typing.Any:  # fmt: skip
+    """Computes attention of q [B, Q_LEN, H, D], k [B, KV_LEN, HKV, D] and v [B, KV_LEN, HKV, DV], with gradients.
+
+    The last query stands at the last key. With `causal` it sees no later key; `window_size` is how many keys before and
+    behind its place a query sees (-1 or None: all), and `attention_chunk` keeps it to the keys of its chunk. A score
+    becomes softcap * tanh(score / softcap) if `softcap` is not 0; then `alibi_slopes` f32 [H] or [B, H], times the distance
+    of the key, are subtracted. `deterministic` asks for gradients that do not differ from run to run.
+
+    Returns out [B, Q_LEN, H, DV]; with `return_attn_probs`, (out, lse f32 [B, H, Q_LEN], None), since attnc writes no
+    probabilities. A row that sees no key is 0, and its lse is -inf. Raises NotImplementedError for dropout."""
+    _check_dropout(dropout_p)
+    _check_rank(4, q=q, k=k, v=v)
+    _check_slopes(alibi_slopes, q.shape[0], q.shape[2])
+    left, right, chunk = _window(causal, window_size, others)
+    q_len, kv_len = q.shape[1], k.shape[1]
+    make = _mask if torch.compiler.is_dynamo_compiling() else _kept_mask
+    score_mod, _ = mods_of(left, right, kv_len - q_len, softcap=softcap, slopes=alibi_slopes)
+    found = flex_attention(
+        q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), score_mod,
+        make(left, right, chunk, q_len, kv_len, q.device), softmax_scale, enable_gqa=True, return_lse=return_attn_probs,
+        kernel_options={"deterministic": True} if deterministic else None,
+    )  # fmt: skip
+    return (found[0].transpose(1, 2), found[1], None) if return_attn_probs else found.transpose(1, 2)
+
+
+def flash_attn_qkvpacked_func(qkv: torch.Tensor, *arguments: typing.Any, **others: typing.Any) -> typing.Any:
+    """Computes flash_attn_func() of qkv [B, L, 3, H, D], with its arguments from `dropout_p` on."""
+    return flash_attn_func(*qkv.unbind(2), *arguments, **others)
+
+
+def flash_attn_kvpacked_func(
+    q: torch.Tensor, kv: torch.Tensor, *arguments: typing.Any, **others: typing.Any
+) -> typing.Any:
+    """Computes flash_attn_func() of q and kv [B, KV_LEN, 2, HKV, D], with its arguments from `dropout_p` on."""
+    return flash_attn_func(q, *kv.unbind(2), *arguments, **others)
+
+
+def _attend(q, k, v, mods, scale, sequences, deterministic=False):
+    """Returns (out, lse) of operands [B, H, L, D] by a launch with `sequences`."""
+    check_dtype("q", q)
+    scale = q.shape[-1] ** -0.5 if scale is None else float(scale)
+    is_traced_here = torch.compiler.is_dynamo_compiling()
+    if is_traced_here or is_recorded(q, k, v):
+        attend_here = attend_in_graph if is_traced_here else attend_recorded
+        return attend_here(q, k, v, *mods, scale, sequences)[:2]
+    batch = q.shape[0] if sequences.cu_seqlens_q is None else sequences.cu_seqlens_q.shape[0] - 1
+    problem = batch, q.shape[1], k.shape[1], q.shape[2], k.shape[2]
+    text, captures, numbers = translate(*mods, device=q.device, problem=problem).given()
+    gradients, is_asked = wanted_by(q, k, v, captures)
+    launch = Launch(numbers, scale, None, sequences, None, text, None, gradients, is_asked or deterministic)
+    return attend(launch, q, k, v, captures)[:2]
+
+
+def flash_attn_varlen_func(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, cu_seqlens_q: torch.Tensor, cu_seqlens_k: torch.Tensor,
+    max_seqlen_q: int, max_seqlen_k: int, dropout_p: float = 0.0, softmax_scale: float | None = None,
+    causal: bool = False, window_size: typing.Sequence[int | None] = (-1, -1), softcap: float = 0.0,
+    alibi_slopes: torch.Tensor | None = None, deterministic: bool = False, return_attn_probs: bool = False,
+    block_table: torch.Tensor | None = None, *, seqused_q: torch.Tensor | None = None,
+    seqused_k: torch.Tensor | None = None, **others: "typing.Unpack[Others]",
+) -> typing.Any:  # fmt: skip
+    """Computes flash_attn_func() of each sequence of a ragged batch: q [Q_ROWS, H, D], k [KV_ROWS, HKV, D] and v.
+
+    Sequence i has the rows cu_seqlens_q[i] to cu_seqlens_q[i + 1] - 1 of q, and those of `cu_seqlens_k` of k and v: i32
+    [B + 1]. None is longer than `max_seqlen_q` and `max_seqlen_k`. Of these rows only the first `seqused_q` and
+    `seqused_k`, i32 [B], are used, if given; out and lse of others are 0 and -inf. With `block_table` i32 [B, N], k and v
+    are pools of pages [PAGES, PAGE_SIZE, HKV, D], `cu_seqlens_k` only gives lengths, and there are no gradients.
+
+    Returns out [Q_ROWS, H, DV]; with `return_attn_probs`, (out, lse f32 [H, Q_ROWS], None)."""
+    _check_dropout(dropout_p)
+    q, k, v = autocast(q, k, v)
+    _check_rank(3, q=q, **({} if block_table is not None else {"k": k, "v": v}))
+    cu_q, cu_k, is_one = cu_seqlens_q.int(), cu_seqlens_k.int(), cu_seqlens_k is cu_seqlens_q
+    _check_slopes(alibi_slopes, cu_q.shape[0] - 1, q.shape[1])
+    left, right, chunk = _window(causal, window_size, others)
+    score_and_mask = functools.partial(mods_of, left, right, chunk=chunk, softcap=softcap, slopes=alibi_slopes)
+    sequences = Sequences(cu_seqlens_q=cu_q, max_q_len=int(max_seqlen_q), max_kv_len=int(max_seqlen_k))
+    if block_table is None:
+        sequences = sequences if is_one else sequences._replace(cu_seqlens_kv=cu_k)
+        offset = offsets_of(cu_q, cu_q if is_one else cu_k, seqused_q, seqused_k)
+        mods, k, v = score_and_mask(offset, used_q=seqused_q, used_k=seqused_k), k.transpose(0, 1)[None], v.transpose(0, 1)[None]
+    else:
+        lengths = cu_k.diff() if seqused_k is None else seqused_k
+        table, k, v = _pages(block_table, k, v)
+        mods, sequences = score_and_mask(used_q=seqused_q), sequences._replace(kv_lengths=lengths, page_table=table, max_kv_len=0)
+    stays = is_traced and is_one and block_table is None and not deterministic  # in a graph
+    attend_here = _attend if stays or not torch.compiler.is_dynamo_compiling() else _attend_outside
+    out, lse = attend_here(q.transpose(0, 1)[None], k, v, mods, softmax_scale, sequences, deterministic)
+    out = out[0].transpose(0, 1)
+    return (out, lse[0], None) if return_attn_probs else out
+
+
+_attend_outside = torch._disable_dynamo(_attend)
+
+
+def flash_attn_varlen_qkvpacked_func(
+    qkv: torch.Tensor, cu_seqlens: torch.Tensor, max_seqlen: int, *arguments: typing.Any, **others: typing.Any
+) -> typing.Any:
+    """Computes flash_attn_varlen_func() of qkv [ROWS, 3, H, D], with its arguments from `dropout_p` on."""
+    return flash_attn_varlen_func(
+        *qkv.unbind(1), cu_seqlens, cu_seqlens, max_seqlen, max_seqlen, *arguments, **others
+    )
+
+
+def flash_attn_varlen_kvpacked_func(
+    q: torch.Tensor, kv: torch.Tensor, *arguments: typing.Any, **others: typing.Any
+) -> typing.Any:
+    """Computes flash_attn_varlen_func() of q and kv [KV_ROWS, 2, HKV, D], with its arguments from `cu_seqlens_q` on."""
+    return flash_attn_varlen_func(q, *kv.unbind(1), *arguments, **others)
+
+
+_MOST_ROWS = 256  # of a page
+
+
+def _pages(table, *caches):
+    """Returns (table, pools [PAGES, HKV, PAGE_SIZE, D]...) for caches of pages [PAGES, PAGE_SIZE, HKV, D] of any size:
+    kernels take powers of two, of which these are parts."""
+    size = caches[0].shape[1]
+    part = min(size & -size, _MOST_ROWS)
+    if part < size:
+        parts = torch.arange(size // part, dtype=torch.int32, device=table.device)
+        table = (table.int()[..., None] * (size // part) + parts).flatten(1)
+        caches = [cache.unflatten(1, (-1, part)).flatten(0, 1) for cache in caches]
+    return table.int(), *(cache.transpose(1, 2) for cache in caches)
+
+
+def _places(starts, rows, cu):
+    """Returns the sequence and the position of each of `rows`, [B, L] or, if `cu` are given, [ROWS]. Sequences begin at
+    positions `starts` [B]."""
+    row = torch.arange(rows.shape[1] if cu is None else rows.shape[0], device=rows.device)
+    if cu is None:
+        return torch.arange(len(rows), device=rows.device)[:, None], starts[:, None] + row
+    sequence = torch.bucketize(row, cu[1:], right=True)
+    return sequence, starts[sequence] + row - cu[sequence]
+
+
+def _rotated(x, cos, sin, places, interleaved):
+    """Returns x [..., H, D] with its first columns rotated by angles of `places` [...]."""
+    cos, sin = cos[places].unsqueeze(-2).float(), sin[places].unsqueeze(-2).float()
+    turned, rest = x.split([2 * cos.shape[-1], x.shape[-1] - 2 * cos.shape[-1]], -1)
+    a, b = turned.float().unflatten(-1, (-1, 2)).unbind(-1) if interleaved else turned.float().chunk(2, -1)
+    pair = a * cos - b * sin, a * sin + b * cos
+    turned = torch.stack(pair, -1).flatten(-2) if interleaved else torch.cat(pair, -1)
+    return torch.cat((turned.to(x.dtype), rest), -1)
+
+
+@torch._disable_dynamo
+@torch.no_grad()
+def flash_attn_with_kvcache(
+    q: torch.Tensor, k_cache: torch.Tensor, v_cache: torch.Tensor, k: torch.Tensor | None = None,
+    v: torch.Tensor | None = None, rotary_cos: torch.Tensor | None = None, rotary_sin: torch.Tensor | None = None,
+    cache_seqlens: int | torch.Tensor | None = None, cache_batch_idx: torch.Tensor | None = None,
+    cache_leftpad: torch.Tensor | None = None, block_table: torch.Tensor | None = None,
+    softmax_scale: float | None = None, causal: bool = False, window_size: typing.Sequence[int | None] = (-1, -1),
+    softcap: float = 0.0, rotary_interleaved: bool = True, alibi_slopes: torch.Tensor | None = None, num_splits: int = 0,
+    return_softmax_lse: bool = False, *, page_table: torch.Tensor | None = None,
+    cu_seqlens_q: torch.Tensor | None = None, cu_seqlens_k_new: torch.Tensor | None = None,
+    max_seqlen_q: int | None = None, rotary_seqlens: torch.Tensor | None = None, **others: "typing.Unpack[Others]",
+) -> typing.Any:  # fmt: skip
+    """Computes attention of q over a cache, without gradients. First writes k and v, if given, behind its rows.
+
+    k_cache [B_CACHE, KV_LEN, HKV, D] and v_cache have `cache_seqlens` rows in use, i32 [B] or a number (default: all).
+    Sequence i has row cache_batch_idx[i] of them. With `block_table` i32 [B, N], which FlashAttention-3 calls `page_table`,
+    they are pools of pages [PAGES, PAGE_SIZE, HKV, D]. Keys before `cache_leftpad` i32 [B] are not seen. q is
+    [B, Q_LEN, H, D], or [ROWS, H, D] of a ragged batch by `cu_seqlens_q`; k and v are like it, by `cu_seqlens_k_new`.
+
+    By `rotary_cos` and `rotary_sin` [POSITIONS, ROTARY_DIM / 2], q and k are rotated as of positions from `cache_seqlens`
+    (or `rotary_seqlens`) on; all of q as of the first of them if no window is given. Other arguments: flash_attn_func().
+
+    Returns out like q; with `return_softmax_lse`, (out, lse f32 [B, H, Q_LEN], or [H, ROWS])."""
+    del num_splits
+    left, right, chunk = _window(causal, window_size, others)
+    table, is_ragged = block_table if page_table is None else page_table, cu_seqlens_q is not None
+    _check_rank(3 if is_ragged else 4, q=q)
+    batch = len(cu_seqlens_q) - 1 if is_ragged else len(q)
+    _check_slopes(alibi_slopes, batch, q.shape[-2])
+    if cache_batch_idx is not None:
+        table = cache_batch_idx[:, None] if table is None else table[cache_batch_idx.long()]
+    elif table is None and is_ragged:
+        table = torch.arange(batch, device=q.device)[:, None]
+    lengths = k_cache.shape[1] * (1 if table is None else table.shape[1]) if cache_seqlens is None else cache_seqlens
+    lengths = lengths.int() if isinstance(lengths, torch.Tensor) else torch.full((batch,), lengths, device=q.device).int()
+    if rotary_cos is not None:
+        starts = lengths if rotary_seqlens is None else rotary_seqlens
+        of_q, of_place = _places(starts, q, cu_seqlens_q)
+        places = of_place if max(left, right) >= 0 else starts[of_q]
+        q = _rotated(q, rotary_cos, rotary_sin, places, rotary_interleaved)
+        k = None if k is None else _rotated(k, rotary_cos, rotary_sin, _places(starts, k, cu_seqlens_k_new)[1], rotary_interleaved)
+    sequences = Sequences()
+    if k is not None:
+        if cu_seqlens_k_new is None and not is_ragged and k.shape[1] == q.shape[1]:
+            sequences = Sequences(new_k=k.transpose(1, 2), new_v=v.transpose(1, 2))  # written by the kernel
+        else:
+            of_new, place = _places(lengths, k, cu_seqlens_k_new)
+            page, row = (of_new, place) if table is None else (table[of_new, place // k_cache.shape[1]], place % k_cache.shape[1])
+            k_cache[page, row], v_cache[page, row] = k, v
+        lengths = lengths + (k.shape[1] if cu_seqlens_k_new is None else cu_seqlens_k_new.diff())
+    if table is not None:
+        table, k_cache, v_cache = _pages(table, k_cache, v_cache)
+    else:
+        k_cache, v_cache = k_cache[:batch].transpose(1, 2), v_cache[:batch].transpose(1, 2)
+    sequences = sequences._replace(kv_lengths=lengths, page_table=table)
+    if is_ragged:
+        sequences = sequences._replace(cu_seqlens_q=cu_seqlens_q.int(), max_q_len=int(max_seqlen_q or 0))
+    mods = mods_of(left, right, chunk=chunk, softcap=softcap, slopes=alibi_slopes, first=cache_leftpad)
+    q = q.transpose(0, 1)[None] if is_ragged else q.transpose(1, 2)
+    out, lse = _attend(q, k_cache, v_cache, mods, softmax_scale, sequences)
+    out, lse = (out[0].transpose(0, 1), lse[0]) if is_ragged else (out.transpose(1, 2), lse)
+    return (out, lse) if return_softmax_lse else out
