@@ -127,11 +127,14 @@ class FlashTest(unittest.TestCase):
         self.active()
         starts = [torch.tensor(x, dtype=torch.int32) for x in ([0, 20, 50], [0, 40, 45])]
         q, k, v = (torch.randn(rows, H, D).bfloat16() for rows in (50, 45, 45))
-        out, lse, *_ = torch.ops.aten._flash_attention_forward(q, k, v, *starts, 30, 40, 0.0, False, False)
-        self.assertEqual(lse.shape, (H, 50))
-        for (a, b), (c, d) in zip(*(zip(x, x[1:]) for x in starts)):
-            right, lse_right = by_definition(None, None, *(x.transpose(0, 1)[None] for x in (q[a:b], k[c:d], v[c:d])))
-            self.near(out[a:b], right[0].transpose(0, 1)), self.near(lse[:, a:b], lse_right[0])
+        for is_causal in (False, True):
+            out, lse, *_ = torch.ops.aten._flash_attention_forward(q, k, v, *starts, 30, 40, 0.0, is_causal, False)
+            self.assertEqual(lse.shape, (H, 50))
+            for (a, b), (c, d) in zip(*(zip(x, x[1:]) for x in starts)):
+                mask_mod = windowed(1000, 0, int((d - c) - (b - a))) if is_causal else None
+                part = (x.transpose(0, 1)[None] for x in (q[a:b], k[c:d], v[c:d]))
+                right, lse_right = by_definition(None, mask_mod, *part)
+                self.near(out[a:b], right[0].transpose(0, 1)), self.near(lse[:, a:b], lse_right[0])
 
     def test_into_a_given_tensor(self):
         if not hasattr(torch.ops.aten, "_flash_attention_forward_no_dropout_inplace"):
@@ -158,11 +161,6 @@ class FlashTest(unittest.TestCase):
         ):  # fmt: skip
             with self.assertRaisesRegex(RuntimeError, reason):
                 call(**how)
-        rows, starts = torch.randn(60, H, D).bfloat16(), torch.tensor([0, 60], dtype=torch.int32)
-        with self.assertRaisesRegex(RuntimeError, "cu_seq_q is cu_seq_k"):
-            torch.ops.aten._flash_attention_forward(
-                rows, rows, rows, starts, starts.clone(), 60, 60, 0.0, True, False
-            )
 
     @unittest.skipUnless(torch.cuda.is_available() and HAS_REGISTRY, "no GPU, or no registry")
     def test_on_a_gpu(self):

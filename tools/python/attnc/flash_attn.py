@@ -6,15 +6,15 @@ Arguments have the order of FlashAttention 2.8; what FlashAttention-3 adds is gi
 [ROWS, H, D] in a ragged batch. attnc has more than these functions take: attnc.torch takes mods.
 """
 
-import functools
 import typing
 
 import torch
+from torch.nn.functional import pad
 
 from .launch import Launch, Sequences
 from .torch import create_block_mask, flex_attention
 from .torch.autograd import attend, wanted_by
-from .torch.flash import mods_of, offsets_of
+from .torch.flash import mods_of
 from .torch.flex import autocast
 from .torch.graphs import attend_in_graph, attend_recorded, is_recorded, is_traced
 from .torch.kernels import check_dtype
@@ -56,10 +56,10 @@ _WHY_NOT = {
 
 def _window(causal, window_size, others):
     """Returns `left`, `right` and `chunk` of mods_of(). Raises NotImplementedError for what attnc does not take."""
-    for name in others.keys() - Others.__annotations__.keys():
-        if name not in _WHY_NOT:
+    for name, value in others.items():
+        if name not in _WHY_NOT and name not in Others.__annotations__:
             raise TypeError(f"{name} is no argument of FlashAttention's that attnc knows")
-        if others[name] is not None:
+        if name in _WHY_NOT and value is not None:
             raise NotImplementedError(f"attnc does not take {name} here: {_WHY_NOT[name]}")
     left, right = (-1 if size is None else int(size) for size in window_size)
     return left, 0 if causal else right, int(others.get("attention_chunk", 0))
@@ -70,12 +70,14 @@ def _check_slopes(slopes, batch, heads):
         raise ValueError(f"alibi_slopes are {list(slopes.shape)}; they must be [{heads}], or [{batch}, {heads}]")
 
 
-def _mask(left, right, chunk, q_len, kv_len, device):
-    mask_mod = mods_of(left, right, kv_len - q_len, chunk=chunk)[1]
-    return mask_mod and create_block_mask(mask_mod, None, None, q_len, kv_len, device)
+def _padded(scale, q, k, v):
+    """Returns the scale, and operands with columns of zeros up to the multiples of 8 that kernels take."""
+    columns = (pad(x, (0, -x.shape[-1] % 8)) if x.shape[-1] % 8 else x for x in (q, k, v))
+    return q.shape[-1] ** -0.5 if scale is None else float(scale), *columns
 
 
-_kept_mask = functools.lru_cache(maxsize=256)(_mask)  # whose lists are kept as well
+def _cut(out, v):
+    return out[..., : v.shape[-1]] if v.shape[-1] % 8 else out
 
 
 def flash_attn_func(
@@ -98,14 +100,13 @@ def flash_attn_func(
     _check_slopes(alibi_slopes, q.shape[0], q.shape[2])
     left, right, chunk = _window(causal, window_size, others)
     q_len, kv_len = q.shape[1], k.shape[1]
-    make = _mask if torch.compiler.is_dynamo_compiling() else _kept_mask
-    score_mod, _ = mods_of(left, right, kv_len - q_len, softcap=softcap, slopes=alibi_slopes)
-    found = flex_attention(
-        q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), score_mod,
-        make(left, right, chunk, q_len, kv_len, q.device), softmax_scale, enable_gqa=True, return_lse=return_attn_probs,
-        kernel_options={"deterministic": True} if deterministic else None,
-    )  # fmt: skip
-    return (found[0].transpose(1, 2), found[1], None) if return_attn_probs else found.transpose(1, 2)
+    score_mod, mask_mod = mods_of(left, right, kv_len - q_len, chunk=chunk, softcap=softcap, slopes=alibi_slopes)
+    mask = None if mask_mod is None else create_block_mask(mask_mod, None, None, q_len, kv_len, q.device)
+    scale, *operands = _padded(softmax_scale, *(x.transpose(1, 2) for x in (q, k, v)))
+    options = {"deterministic": True} if deterministic else None
+    out, lse = flex_attention(*operands, score_mod, mask, scale, enable_gqa=True, return_lse=True, kernel_options=options)
+    out = _cut(out.transpose(1, 2), v)
+    return (out, lse, None) if return_attn_probs else out
 
 
 def flash_attn_qkvpacked_func(qkv: torch.Tensor, *arguments: typing.Any, **others: typing.Any) -> typing.Any:
@@ -123,17 +124,19 @@ def flash_attn_kvpacked_func(
 def _attend(q, k, v, mods, scale, sequences, deterministic=False):
     """Returns (out, lse) of operands [B, H, L, D] by a launch with `sequences`."""
     check_dtype("q", q)
-    scale = q.shape[-1] ** -0.5 if scale is None else float(scale)
+    given, (scale, q, k, v) = v, _padded(scale, q, k, v)
     is_traced_here = torch.compiler.is_dynamo_compiling()
     if is_traced_here or is_recorded(q, k, v):
         attend_here = attend_in_graph if is_traced_here else attend_recorded
-        return attend_here(q, k, v, *mods, scale, sequences)[:2]
+        out, lse, _ = attend_here(q, k, v, *mods, scale, sequences)
+        return _cut(out, given), lse
     batch = q.shape[0] if sequences.cu_seqlens_q is None else sequences.cu_seqlens_q.shape[0] - 1
     problem = batch, q.shape[1], k.shape[1], q.shape[2], k.shape[2]
     text, captures, numbers = translate(*mods, device=q.device, problem=problem).given()
     gradients, is_asked = wanted_by(q, k, v, captures)
     launch = Launch(numbers, scale, None, sequences, None, text, None, gradients, is_asked or deterministic)
-    return attend(launch, q, k, v, captures)[:2]
+    out, lse, _ = attend(launch, q, k, v, captures)
+    return _cut(out, given), lse
 
 
 def flash_attn_varlen_func(
@@ -158,16 +161,22 @@ def flash_attn_varlen_func(
     cu_q, cu_k, is_one = cu_seqlens_q.int(), cu_seqlens_k.int(), cu_seqlens_k is cu_seqlens_q
     _check_slopes(alibi_slopes, cu_q.shape[0] - 1, q.shape[1])
     left, right, chunk = _window(causal, window_size, others)
-    score_and_mask = functools.partial(mods_of, left, right, chunk=chunk, softcap=softcap, slopes=alibi_slopes)
-    sequences = Sequences(cu_seqlens_q=cu_q, max_q_len=int(max_seqlen_q), max_kv_len=int(max_seqlen_k))
+    longest = min(int(max_seqlen_q), q.shape[0]), min(int(max_seqlen_k), k.shape[0])
+    sequences = Sequences(cu_seqlens_q=cu_q, max_q_len=longest[0], max_kv_len=longest[1])
     if block_table is None:
         sequences = sequences if is_one else sequences._replace(cu_seqlens_kv=cu_k)
-        offset = offsets_of(cu_q, cu_q if is_one else cu_k, seqused_q, seqused_k)
-        mods, k, v = score_and_mask(offset, used_q=seqused_q, used_k=seqused_k), k.transpose(0, 1)[None], v.transpose(0, 1)[None]
+        k, v = k.transpose(0, 1)[None], v.transpose(0, 1)[None]
     else:
-        lengths = cu_k.diff() if seqused_k is None else seqused_k
         table, k, v = _pages(block_table, k, v)
-        mods, sequences = score_and_mask(used_q=seqused_q), sequences._replace(kv_lengths=lengths, page_table=table, max_kv_len=0)
+        sequences = sequences._replace(kv_lengths=cu_k.diff(), page_table=table, max_kv_len=0)
+    offset, end_q = 0, None  # the last of the queries that are used stands at the last of such keys
+    if seqused_q is not None:
+        offset, end_q = cu_q.diff() - seqused_q, seqused_q + cu_k.diff() - cu_q.diff()
+    if seqused_k is not None:
+        offset = offset + seqused_k - cu_k.diff()
+    mods = mods_of(
+        left, right, offset, chunk=chunk, softcap=softcap, slopes=alibi_slopes, end_q=end_q, end_k=seqused_k
+    )  # fmt: skip
     stays = is_traced and is_one and block_table is None and not deterministic  # in a graph
     attend_here = _attend if stays or not torch.compiler.is_dynamo_compiling() else _attend_outside
     out, lse = attend_here(q.transpose(0, 1)[None], k, v, mods, softmax_scale, sequences, deterministic)
@@ -273,7 +282,7 @@ def flash_attn_with_kvcache(
         k = None if k is None else _rotated(k, rotary_cos, rotary_sin, _places(starts, k, cu_seqlens_k_new)[1], rotary_interleaved)
     sequences = Sequences()
     if k is not None:
-        if cu_seqlens_k_new is None and not is_ragged and k.shape[1] == q.shape[1]:
+        if cu_seqlens_k_new is None and not is_ragged and k.shape[1] == q.shape[1] and not (k.shape[-1] | v.shape[-1]) % 8:
             sequences = Sequences(new_k=k.transpose(1, 2), new_v=v.transpose(1, 2))  # written by the kernel
         else:
             of_new, place = _places(lengths, k, cu_seqlens_k_new)
@@ -286,7 +295,7 @@ def flash_attn_with_kvcache(
         k_cache, v_cache = k_cache[:batch].transpose(1, 2), v_cache[:batch].transpose(1, 2)
     sequences = sequences._replace(kv_lengths=lengths, page_table=table)
     if is_ragged:
-        sequences = sequences._replace(cu_seqlens_q=cu_seqlens_q.int(), max_q_len=int(max_seqlen_q or 0))
+        sequences = sequences._replace(cu_seqlens_q=cu_seqlens_q.int(), max_q_len=min(int(max_seqlen_q or 0), q.shape[0]))
     mods = mods_of(left, right, chunk=chunk, softcap=softcap, slopes=alibi_slopes, first=cache_leftpad)
     q = q.transpose(0, 1)[None] if is_ragged else q.transpose(1, 2)
     out, lse = _attend(q, k_cache, v_cache, mods, softmax_scale, sequences)

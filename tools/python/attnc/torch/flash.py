@@ -20,12 +20,12 @@ from .translation import translate
 __all__ = ["register"]
 
 
-def mods_of(left=-1, right=-1, offset=0, *, chunk=0, softcap=0.0, slopes=None, first=None, used_q=None, used_k=None):
+def mods_of(left=-1, right=-1, offset=0, *, chunk=0, softcap=0.0, slopes=None, first=None, end_q=None, end_k=None):
     """Returns the score_mod and the mask_mod of FlashAttention's arguments; None: it changes nothing.
 
     A query stands at the key q_idx + `offset`, which is a number, or i32 [B]. It sees keys from `left` before to `right`
     behind it (negative: all), of its chunk of `chunk` keys (0: all). `slopes` f32 [H] or [B, H] are those of ALiBi. i32
-    [B]: the `first` key of a sequence, and how many of its queries and keys are used."""
+    [B]: the `first` key that is used, and the ends of queries and keys that are."""
     is_of_all, is_of_heads = not isinstance(offset, torch.Tensor), slopes is not None and slopes.dim() == 1
 
     def place(b, q_idx):
@@ -50,22 +50,14 @@ def mods_of(left=-1, right=-1, offset=0, *, chunk=0, softcap=0.0, slopes=None, f
             live.append((kv_idx - start) // chunk == (at - start) // chunk)
         if first is not None:
             live.append(kv_idx >= first[b])
-        if used_q is not None:
-            live.append(q_idx < used_q[b])
-        if used_k is not None:
-            live.append(kv_idx < used_k[b])
+        if end_q is not None:
+            live.append(q_idx < end_q[b])
+        if end_k is not None:
+            live.append(kv_idx < end_k[b])
         return functools.reduce(operator.and_, live)
 
-    masks = left >= 0 or right >= 0 or chunk or any(x is not None for x in (first, used_q, used_k))
+    masks = left >= 0 or right >= 0 or chunk or any(x is not None for x in (first, end_q, end_k))
     return score_mod if softcap or slopes is not None else None, mask_mod if masks else None
-
-
-def offsets_of(cu_q, cu_k, used_q=None, used_k=None):
-    """Returns `offset` of mods_of() by which the last queries of a ragged batch see the last keys."""
-    if used_q is None and used_k is None and (cu_q is cu_k or cu_q.data_ptr() == cu_k.data_ptr()):
-        return 0
-    of_q, of_k = (cu.diff() if used is None else used for cu, used in ((cu_q, used_q), (cu_k, used_k)))
-    return of_k - of_q
 
 
 class _Problem:
@@ -83,7 +75,7 @@ class _Problem:
         if self.is_ragged:
             cu_q, cu_k, max_q, max_k = cu_q.int(), cu_k.int(), int(max_q), int(max_k)
             sequences = Sequences(cu_seqlens_q=cu_q, cu_seqlens_kv=cu_k, max_q_len=max_q, max_kv_len=max_k)
-            batch, offset = cu_q.shape[0] - 1, offsets_of(cu_q, cu_k)
+            batch, offset = cu_q.shape[0] - 1, 0  # from lengths
         q, k, v = [rows_of(self.ours(x)) for x in (q, k, v)]
         scale = q.shape[-1] ** -0.5 if scale is None else float(scale)
         problem = batch, q.shape[1], k.shape[1], q.shape[2], k.shape[2]
