@@ -158,7 +158,10 @@ class FlashAttnTest(unittest.TestCase):
                     for x, y in zip((out, *found), every):
                         self.near(x, y)
 
-    def cache(self, options, *, kv_len=48, new=0, q_len=3, pages=0, with_indices=False, leftpad=False, rotary=None, ragged=False):
+    def cache(
+        self, options, *, kv_len=48, new=0, q_len=3, pages=0, apart=False, with_indices=False, leftpad=False, rotary=None,
+        ragged=False,
+    ):  # fmt: skip
         """Compares flash_attn_with_kvcache() with attention of what the cache then holds."""
         lengths, batch = torch.tensor([20, 37]).int(), 2
         theirs, ours = options_of(options, batch, True)
@@ -167,7 +170,8 @@ class FlashAttnTest(unittest.TestCase):
         if pages:
             count = kv_len // pages
             table = torch.randperm(2 * batch * count, generator=random.generator)[: batch * count].view(batch, count).int()
-            caches = [torch.zeros(2 * batch * count, pages, HKV, D).half() for _ in "kv"]
+            shape = (2 * batch * count, 2) if apart else (2, 2 * batch * count)  # pages of v lie between those of k, or behind
+            caches = torch.zeros(*shape, pages, HKV, D).half().unbind(1 if apart else 0)
             for cache, lie in zip(caches, lies):
                 cache[table.long()] = lie.unflatten(1, (count, pages))
             theirs["block_table"] = table
@@ -222,7 +226,8 @@ class FlashAttnTest(unittest.TestCase):
         causal, window = {"causal": True}, {"window_size": (5, 5)}
         for how in (
             {"new": 3}, {"new": 2}, {"new": 4, "with_indices": True}, {"with_indices": True, "leftpad": True},
-            {"pages": 16}, {"pages": 24, "new": 3}, {"pages": 16, "new": 2}, {"ragged": True}, {"ragged": True, "pages": 16},
+            {"pages": 16}, {"pages": 24, "new": 3}, {"pages": 24, "new": 3, "apart": True}, {"pages": 16, "new": 3, "apart": True},
+            {"pages": 16, "new": 2}, {"ragged": True}, {"ragged": True, "pages": 16},
             {"new": 3, "rotary": True}, {"new": 3, "rotary": False}, {"new": 2, "rotary": True, "pages": 16},
         ):  # fmt: skip
             for options in (causal, window, {}):
@@ -289,6 +294,7 @@ class FlashAttnTest(unittest.TestCase):
             (ValueError, "q has 3 dims.*flash_attn_varlen_func", lambda: flash_attn_func(q[0], q, q)),
             (ValueError, "k has 4 dims.*flash_attn_func", lambda: flash_attn_varlen_func(q[0], q, q, None, None, 1, 1)),
             (ValueError, r"must be \[4\], or \[2, 4\]", lambda: flash_attn_func(q, q, q, alibi_slopes=torch.ones(3))),
+            (ValueError, "one of k and v", lambda: flash_attn_with_kvcache(q, q, q, q)),
             (ValueError, "float64", lambda: flash_attn_func(q.double(), q.double(), q.double())),
         ):  # fmt: skip
             with self.assertRaisesRegex(error, words):

@@ -56,7 +56,7 @@ def expected(q, k, v, window, stride, dilation, is_causal, more=None, scale=None
         mask = torch.cat([mask, mask.new_ones(len(mask), more[0].shape[1])], 1)
     k, v = (x.repeat_interleave(q.shape[2] // x.shape[2], 2) for x in (k, v))
     scores = torch.einsum("bqhd,bkhd->bhqk", q, k) * (scale or q.shape[-1] ** -0.5)
-    scores = scores.masked_fill(~mask, -torch.inf)
+    scores = scores.masked_fill(~mask.to(q.device), -torch.inf)
     out = torch.einsum("bhqk,bkhd->bqhd", scores.softmax(-1), v)
     return out.unflatten(1, shape), scores.logsumexp(-1).transpose(1, 2).unflatten(1, shape)
 
@@ -169,7 +169,7 @@ class NattenTest(unittest.TestCase):
     def test_what_is_refused(self):
         q = random(1, 8, 9, H, D)
         for words, call in (
-            ("na1d takes 4", lambda: na1d(q, q, q, 3)),
+            (r"na1d takes \[B, X, H, D\]", lambda: na1d(q, q, q, 3)),
             (r"key has batch and tokens \[1, 7, 9\], query \[1, 8, 9\]", lambda: na2d(q, q[:, 1:], q, 3)),
             ("needs 12 tokens, and an axis has 8", lambda: na2d(q, q, q, 4, dilation=3)),
             ("stride 4 is larger than kernel_size 3", lambda: na2d(q, q, q, 3, 4)),

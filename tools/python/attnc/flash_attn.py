@@ -6,6 +6,7 @@ Arguments have the order of FlashAttention 2.8; what FlashAttention-3 adds is gi
 [ROWS, H, D] in a ragged batch. attnc has more than these functions take: attnc.torch takes mods.
 """
 
+import functools
 import typing
 
 import torch
@@ -41,11 +42,15 @@ def _check_dropout(dropout_p):
         raise NotImplementedError(f"attnc has no dropout: set dropout_p=0 (it is {dropout_p}), or take flash_attn")
 
 
+_EXPECTED = {
+    3: "[ROWS, H, D]; flash_attn_func takes [B, L, H, D]", 4: "[B, L, H, D]; flash_attn_varlen_func takes [ROWS, H, D]"
+}  # fmt: skip
+
+
 def _check_rank(rank, **tensors):
-    other = {3: "[ROWS, H, D]; flash_attn_func takes [B, L, H, D]", 4: "[B, L, H, D]; flash_attn_varlen_func takes [ROWS, H, D]"}
     for name, tensor in tensors.items():
         if tensor.dim() != rank:
-            raise ValueError(f"{name} has {tensor.dim()} dims; it must be {other[rank]}")
+            raise ValueError(f"{name} has {tensor.dim()} dims; it must be {_EXPECTED[rank]}")
 
 
 _WHY_NOT = {
@@ -104,7 +109,10 @@ def flash_attn_func(
     mask = None if mask_mod is None else create_block_mask(mask_mod, None, None, q_len, kv_len, q.device)
     scale, *operands = _padded(softmax_scale, *(x.transpose(1, 2) for x in (q, k, v)))
     options = {"deterministic": True} if deterministic else None
-    out, lse = flex_attention(*operands, score_mod, mask, scale, enable_gqa=True, return_lse=True, kernel_options=options)
+    found = flex_attention(
+        *operands, score_mod, mask, scale, enable_gqa=True, return_lse=return_attn_probs, kernel_options=options
+    )  # fmt: skip
+    out, lse = found if return_attn_probs else (found, None)
     out = _cut(out.transpose(1, 2), v)
     return (out, lse, None) if return_attn_probs else out
 
@@ -121,8 +129,8 @@ def flash_attn_kvpacked_func(
     return flash_attn_func(q, *kv.unbind(2), *arguments, **others)
 
 
-def _attend(q, k, v, mods, scale, sequences, deterministic=False):
-    """Returns (out, lse) of operands [B, H, L, D] by a launch with `sequences`."""
+def _attend(q, k, v, mods, scale, sequences, wants_lse, deterministic=False):
+    """Returns (out, lse or None) of operands [B, H, L, D] by a launch with `sequences`."""
     check_dtype("q", q)
     given, (scale, q, k, v) = v, _padded(scale, q, k, v)
     is_traced_here = torch.compiler.is_dynamo_compiling()
@@ -135,7 +143,7 @@ def _attend(q, k, v, mods, scale, sequences, deterministic=False):
     text, captures, numbers = translate(*mods, device=q.device, problem=problem).given()
     gradients, is_asked = wanted_by(q, k, v, captures)
     launch = Launch(numbers, scale, None, sequences, None, text, None, gradients, is_asked or deterministic)
-    out, lse, _ = attend(launch, q, k, v, captures)
+    out, lse, _ = attend(launch, q, k, v, captures, wants_lse)
     return _cut(out, given), lse
 
 
@@ -179,7 +187,8 @@ def flash_attn_varlen_func(
     )  # fmt: skip
     stays = is_traced and is_one and block_table is None and not deterministic  # in a graph
     attend_here = _attend if stays or not torch.compiler.is_dynamo_compiling() else _attend_outside
-    out, lse = attend_here(q.transpose(0, 1)[None], k, v, mods, softmax_scale, sequences, deterministic)
+    q = q.transpose(0, 1)[None]
+    out, lse = attend_here(q, k, v, mods, softmax_scale, sequences, return_attn_probs, deterministic)
     out = out[0].transpose(0, 1)
     return (out, lse[0], None) if return_attn_probs else out
 
@@ -264,6 +273,8 @@ def flash_attn_with_kvcache(
     Returns out like q; with `return_softmax_lse`, (out, lse f32 [B, H, Q_LEN], or [H, ROWS])."""
     del num_splits
     left, right, chunk = _window(causal, window_size, others)
+    if (k is None) != (v is None) or (rotary_cos is None) != (rotary_sin is None):
+        raise ValueError("one of k and v, or of rotary_cos and rotary_sin, is None: give both, or neither")
     table, is_ragged = block_table if page_table is None else page_table, cu_seqlens_q is not None
     _check_rank(3 if is_ragged else 4, q=q)
     batch = len(cu_seqlens_q) - 1 if is_ragged else len(q)
@@ -276,18 +287,21 @@ def flash_attn_with_kvcache(
     lengths = lengths.int() if isinstance(lengths, torch.Tensor) else torch.full((batch,), lengths, device=q.device).int()
     if rotary_cos is not None:
         starts = lengths if rotary_seqlens is None else rotary_seqlens
-        of_q, of_place = _places(starts, q, cu_seqlens_q)
-        places = of_place if max(left, right) >= 0 else starts[of_q]
-        q = _rotated(q, rotary_cos, rotary_sin, places, rotary_interleaved)
-        k = None if k is None else _rotated(k, rotary_cos, rotary_sin, _places(starts, k, cu_seqlens_k_new)[1], rotary_interleaved)
+        rotate = functools.partial(_rotated, cos=rotary_cos, sin=rotary_sin, interleaved=rotary_interleaved)
+        sequence, place = _places(starts, q, cu_seqlens_q)
+        q = rotate(q, places=place if max(left, right) >= 0 else starts[sequence])
+        k = k if k is None else rotate(k, places=_places(starts, k, cu_seqlens_k_new)[1])
     sequences = Sequences()
     if k is not None:
-        if cu_seqlens_k_new is None and not is_ragged and k.shape[1] == q.shape[1] and not (k.shape[-1] | v.shape[-1]) % 8:
-            sequences = Sequences(new_k=k.transpose(1, 2), new_v=v.transpose(1, 2))  # written by the kernel
+        is_like_q = cu_seqlens_k_new is None and not is_ragged and k.shape[1] == q.shape[1]
+        is_view = table is None or k_cache.is_contiguous() and v_cache.is_contiguous()  # what the kernel is given
+        if is_like_q and is_view and not (k.shape[-1] | v.shape[-1]) % 8:
+            sequences = Sequences(new_k=k.transpose(1, 2), new_v=v.transpose(1, 2))  # which the kernel writes
         else:
-            of_new, place = _places(lengths, k, cu_seqlens_k_new)
-            page, row = (of_new, place) if table is None else (table[of_new, place // k_cache.shape[1]], place % k_cache.shape[1])
-            k_cache[page, row], v_cache[page, row] = k, v
+            sequence, place = _places(lengths, k, cu_seqlens_k_new)
+            if table is not None:
+                sequence, place = table[sequence, place // k_cache.shape[1]], place % k_cache.shape[1]
+            k_cache[sequence, place], v_cache[sequence, place] = k, v
         lengths = lengths + (k.shape[1] if cu_seqlens_k_new is None else cu_seqlens_k_new.diff())
     if table is not None:
         table, k_cache, v_cache = _pages(table, k_cache, v_cache)
@@ -295,9 +309,10 @@ def flash_attn_with_kvcache(
         k_cache, v_cache = k_cache[:batch].transpose(1, 2), v_cache[:batch].transpose(1, 2)
     sequences = sequences._replace(kv_lengths=lengths, page_table=table)
     if is_ragged:
-        sequences = sequences._replace(cu_seqlens_q=cu_seqlens_q.int(), max_q_len=min(int(max_seqlen_q or 0), q.shape[0]))
+        longest = min(int(max_seqlen_q or 0), q.shape[0])
+        sequences = sequences._replace(cu_seqlens_q=cu_seqlens_q.int(), max_q_len=longest)
     mods = mods_of(left, right, chunk=chunk, softcap=softcap, slopes=alibi_slopes, first=cache_leftpad)
     q = q.transpose(0, 1)[None] if is_ragged else q.transpose(1, 2)
-    out, lse = _attend(q, k_cache, v_cache, mods, softmax_scale, sequences)
-    out, lse = (out[0].transpose(0, 1), lse[0]) if is_ragged else (out.transpose(1, 2), lse)
-    return (out, lse) if return_softmax_lse else out
+    out, lse = _attend(q, k_cache, v_cache, mods, softmax_scale, sequences, return_softmax_lse)
+    out = out[0].transpose(0, 1) if is_ragged else out.transpose(1, 2)
+    return (out, lse[0] if is_ragged else lse) if return_softmax_lse else out

@@ -82,8 +82,17 @@ def _text_of(*arguments):
 _text_of._dynamo_marked_constant = True  # torch.compiler.assume_constant_result() loads the compiler
 
 
-def _attend(query, key, value, text, scale):
-    """Returns (out, lse) of operands [B, H, L, D] by a mod in IR text."""
+class _Owner:
+    """What owns the lists of blocks that a kernel makes for a mod."""
+
+
+@functools.lru_cache(maxsize=1024)
+def _owner_of(text):
+    return _Owner()
+
+
+def _attend(query, key, value, text, scale, wants_lse):
+    """Returns (out, lse or None) of operands [B, H, L, D] by a mod in IR text."""
     query, key, value = alike(*autocast(query, key, value))
     check(query, key, value, True, None)
     scale = query.shape[-1] ** -0.5 if scale is None else float(scale)
@@ -91,8 +100,8 @@ def _attend(query, key, value, text, scale):
     if torch.compiler.is_dynamo_compiling() or is_recorded(query, key, value):
         operands, wanted = (rows_of(query), rows_of(key), rows_of(value)), None if gradients is None else ""
         return attention_op(line_of(text), *operands, [], [], scale, wanted, False, None, None, 0, None)[:2]
-    launch = Launch({}, scale, None, ALIGNED, None, text, None, gradients, deterministic)
-    return attend(launch, query, key, value, {})[:2]
+    launch = Launch({}, scale, _owner_of(text), ALIGNED, None, text, None, gradients, deterministic)
+    return attend(launch, query, key, value, {}, wants_lse)[:2]
 
 
 def _of_axes(name, given, axes, kind):
@@ -130,9 +139,8 @@ def attention(
             lambda b, h, q_idx, kv_idx: q_idx >= kv_idx, None, None, query.shape[1], key.shape[1], query.device
         )
     operands = (x.transpose(1, 2) for x in (query, key, value))
-    out, lse = flex_attention(*operands, None, mask, scale, enable_gqa=True, return_lse=True)
-    out, lse = out.transpose(1, 2), lse.transpose(1, 2)
-    return (out, lse) if return_lse else out
+    found = flex_attention(*operands, None, mask, scale, enable_gqa=True, return_lse=return_lse)
+    return tuple(x.transpose(1, 2) for x in found) if return_lse else found.transpose(1, 2)
 
 
 def merge_attentions(
@@ -171,7 +179,8 @@ def neighborhood_attention_generic(
     shape = tuple(map(operator.index, query.shape[1:-2]))  # in graphs: numbers
     for name, x in (("key", key), ("value", value)):
         if x.shape[:-2] != query.shape[:-2]:
-            raise ValueError(f"{name} has batch and tokens {list(x.shape[:-2])}, query {list(query.shape[:-2])}: they must be equal")
+            found, wanted = list(x.shape[:-2]), list(query.shape[:-2])
+            raise ValueError(f"{name} has batch and tokens {found}, query {wanted}: they must be equal")
     window, stride, dilation, is_causal = _arguments(axes, kernel_size, stride, dilation, is_causal)
     for extent, size, step, gap in zip(shape, window, stride, dilation):
         if size * gap > extent:
@@ -184,11 +193,17 @@ def neighborhood_attention_generic(
     of_folded = (*shape[:-1], shape[-1] // fold), window, stride, (*dilation[:-1], dilation[-1] // fold), is_causal
     text = _text_of(*of_folded)
     operands = [x.reshape(len(x), -1, fold * x.shape[-2], x.shape[-1]) for x in (query, key, value)]
+    wants_lse = return_lse or additional_keys is not None
     if text is None:
-        out, lse = attention(*operands, scale=scale, return_lse=True)
+        found = attention(*operands, scale=scale, return_lse=wants_lse)
+        out, lse = found if wants_lse else (found, None)
     else:
-        out, lse = (x.transpose(1, 2) for x in _attend(*(x.transpose(1, 2) for x in operands), text, scale))
-    out, lse = out.reshape(*query.shape[:-1], value.shape[-1]), lse.reshape(query.shape[:-1])
+        out, lse = _attend(*(x.transpose(1, 2) for x in operands), text, scale, wants_lse)
+        out, lse = out.transpose(1, 2), lse.transpose(1, 2) if wants_lse else None
+    out = out.reshape(*query.shape[:-1], value.shape[-1])
+    if not wants_lse:
+        return out
+    lse = lse.reshape(query.shape[:-1])
     if additional_keys is not None:
         more = attention(query.flatten(1, axes), additional_keys, additional_values, scale=scale, return_lse=True)
         out, lse = merge_attentions(*zip((out, lse), (x.reshape_as(y) for x, y in zip(more, (out, lse)))))
@@ -197,21 +212,28 @@ def neighborhood_attention_generic(
 
 def _on_grid(axes, query, *arguments, **options):
     if query.dim() != axes + 3:
-        raise ValueError(f"query has {query.dim()} dims, and na{axes}d takes {axes + 3}: batch, {axes} of tokens, heads, head dim")
+        takes = ("[B, X, H, D]", "[B, X, Y, H, D]", "[B, X, Y, Z, H, D]")[axes - 1]
+        raise ValueError(f"query has {query.dim()} dims, and na{axes}d takes {takes}")
     return neighborhood_attention_generic(query, *arguments, **options)
 
 
-def na1d(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, *arguments: typing.Any, **options: typing.Any) -> typing.Any:
+def na1d(
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, *arguments: typing.Any, **options: typing.Any
+) -> typing.Any:  # fmt: skip
     """Computes neighborhood_attention_generic() of [B, X, H, D], with its arguments from `kernel_size` on."""
     return _on_grid(1, query, key, value, *arguments, **options)
 
 
-def na2d(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, *arguments: typing.Any, **options: typing.Any) -> typing.Any:
+def na2d(
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, *arguments: typing.Any, **options: typing.Any
+) -> typing.Any:  # fmt: skip
     """Computes neighborhood_attention_generic() of [B, X, Y, H, D], with its arguments from `kernel_size` on."""
     return _on_grid(2, query, key, value, *arguments, **options)
 
 
-def na3d(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, *arguments: typing.Any, **options: typing.Any) -> typing.Any:
+def na3d(
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, *arguments: typing.Any, **options: typing.Any
+) -> typing.Any:  # fmt: skip
     """Computes neighborhood_attention_generic() of [B, X, Y, Z, H, D], with its arguments from `kernel_size` on."""
     return _on_grid(3, query, key, value, *arguments, **options)
 
