@@ -250,6 +250,26 @@ class FlashAttnTest(unittest.TestCase):
             part = [x[table[b].long()].flatten(0, 1)[: lengths[b]] for x in (k, v)]
             self.near(out[rows], expected(q[rows], *part, causal=True)[0])
 
+    def test_fp8(self):
+        fp8, starts = torch.float8_e4m3fn, starts_of([20, 20])
+        q, k, v = (random(2, n, h, 32).to(fp8) for n, h in ((20, H), (20, HKV), (20, HKV)))
+        scales = [torch.rand(2, HKV, generator=random.generator) + 0.5 for _ in "qkv"]
+        given = dict(zip(("q_descale", "k_descale", "v_descale"), scales))
+        groups = H // HKV, 1, 1
+        exact = [x.float() * s.repeat_interleave(n, 1)[:, None, :, None] for x, s, n in zip((q, k, v), scales, groups)]
+        wanted = torch.stack([expected(*(x[b] for x in exact), causal=True)[0] for b in (0, 1)])
+        out = flash_attn_func(q, k, v, causal=True, **given)
+        self.assertEqual((out.dtype, out.is_contiguous()), (torch.bfloat16, True))
+        self.near(out, wanted, 1e-2)
+        rows = [x.flatten(0, 1) for x in (q, k, v)]
+        self.near(flash_attn_varlen_func(*rows, starts, starts, 20, 20, causal=True, **given), wanted.flatten(0, 1), 1e-2)
+        caches = [torch.zeros(2, 32, HKV, 32).to(fp8) for _ in "kv"]
+        for cache, x in zip(caches, (k, v)):
+            cache[:, :15].view(torch.uint8)[:] = x[:, :15].view(torch.uint8)
+        fresh = k[:, 15:], v[:, 15:]
+        out = flash_attn_with_kvcache(q[:, 15:], *caches, *fresh, cache_seqlens=15, causal=True, **given)
+        self.near(out, wanted[:, 15:], 1e-2)
+
     def test_in_graphs(self):
         starts = starts_of([12, 8])
 
@@ -289,7 +309,6 @@ class FlashAttnTest(unittest.TestCase):
         for error, words, call in (
             (NotImplementedError, "no dropout", lambda: flash_attn_func(q, q, q, 0.1)),
             (NotImplementedError, "qv here: give torch.cat", lambda: flash_attn_func(q, q, q, qv=q)),
-            (NotImplementedError, "attnc.attention takes", lambda: flash_attn_func(q, q, q, k_descale=q)),
             (TypeError, "windows is no argument", lambda: flash_attn_func(q, q, q, windows=3)),
             (ValueError, "q has 3 dims.*flash_attn_varlen_func", lambda: flash_attn_func(q[0], q, q)),
             (ValueError, "k has 4 dims.*flash_attn_func", lambda: flash_attn_varlen_func(q[0], q, q, None, None, 1, 1)),

@@ -28,9 +28,12 @@ __all__ = [
 
 
 class Others(typing.TypedDict, total=False):
-    """Arguments of FlashAttention-3. Those after `attention_chunk` choose among its kernels, and are ignored."""
+    """Arguments of FlashAttention-3. Those after `v_descale` choose among its kernels, and are ignored."""
 
     attention_chunk: int
+    q_descale: torch.Tensor | None
+    k_descale: torch.Tensor | None
+    v_descale: torch.Tensor | None
     num_splits: int
     pack_gqa: bool | None
     sm_margin: int
@@ -53,21 +56,27 @@ def _check_rank(rank, **tensors):
             raise ValueError(f"{name} has {tensor.dim()} dims; it must be {_EXPECTED[rank]}")
 
 
-_WHY_NOT = {
-    "qv": "give torch.cat((q, qv), -1) as q, and torch.cat((k, v), -1) as k",
-    **dict.fromkeys(("q_descale", "k_descale", "v_descale"), "attnc.attention takes float8_e4m3fn with scales"),
-}
-
-
 def _window(causal, window_size, others):
-    """Returns `left`, `right` and `chunk` of mods_of(). Raises NotImplementedError for what attnc does not take."""
-    for name, value in others.items():
-        if name not in _WHY_NOT and name not in Others.__annotations__:
+    """Returns `left`, `right` and `chunk` of mods_of(), after a check of `others`."""
+    if others.get("qv") is not None:
+        raise NotImplementedError(
+            "attnc does not take qv here: give torch.cat((q, qv), -1) as q, and torch.cat((k, v), -1) as k"
+        )
+    for name in others:
+        if name != "qv" and name not in Others.__annotations__:
             raise TypeError(f"{name} is no argument of FlashAttention's that attnc knows")
-        if name in _WHY_NOT and value is not None:
-            raise NotImplementedError(f"attnc does not take {name} here: {_WHY_NOT[name]}")
     left, right = (-1 if size is None else int(size) for size in window_size)
     return left, 0 if causal else right, int(others.get("attention_chunk", 0))
+
+
+_FP8 = torch.float8_e4m3fn
+
+
+def _scales(others, heads, kv_heads):
+    """Returns members of Sequences: f32 [B, H] of q, [B, HKV] of k and v. q's are given for each group of heads."""
+    of_q, of_k, of_v = (others.get(f"{name}_descale") for name in "qkv")
+    of_q = None if of_q is None else of_q.repeat_interleave(heads // kv_heads, 1)
+    return {"q_scales": of_q, "k_scales": of_k, "v_scales": of_v}
 
 
 def _check_slopes(slopes, batch, heads):
@@ -98,6 +107,9 @@ def flash_attn_func(
     becomes softcap * tanh(score / softcap) if `softcap` is not 0; then `alibi_slopes` f32 [H] or [B, H], times the distance
     of the key, are subtracted. `deterministic` asks for gradients that do not differ from run to run.
 
+    q, k and v may be float8_e4m3fn, without gradients; their values are multiplied by `q_descale`, `k_descale` and
+    `v_descale`, f32 [B, HKV], and the result is bfloat16.
+
     Returns out [B, Q_LEN, H, DV]; with `return_attn_probs`, (out, lse f32 [B, H, Q_LEN], None), since attnc writes no
     probabilities. A row that sees no key is 0, and its lse is -inf. Raises NotImplementedError for dropout."""
     _check_dropout(dropout_p)
@@ -107,6 +119,11 @@ def flash_attn_func(
     q_len, kv_len = q.shape[1], k.shape[1]
     score_mod, mask_mod = mods_of(left, right, kv_len - q_len, chunk=chunk, softcap=softcap, slopes=alibi_slopes)
     mask = None if mask_mod is None else create_block_mask(mask_mod, None, None, q_len, kv_len, q.device)
+    if q.dtype == _FP8:
+        sequences = Sequences(**_scales(others, q.shape[2], k.shape[2]))
+        operands = (x.transpose(1, 2) for x in (q, k, v))
+        out, lse = _attend_outside(*operands, (score_mod, mask_mod), softmax_scale, sequences, return_attn_probs)
+        return (out.transpose(1, 2), lse, None) if return_attn_probs else out.transpose(1, 2)
     scale, *operands = _padded(softmax_scale, *(x.transpose(1, 2) for x in (q, k, v)))
     options = {"deterministic": True} if deterministic else None
     found = flex_attention(
@@ -131,7 +148,8 @@ def flash_attn_kvpacked_func(
 
 def _attend(q, k, v, mods, scale, sequences, wants_lse, deterministic=False):
     """Returns (out, lse or None) of operands [B, H, L, D] by a launch with `sequences`."""
-    check_dtype("q", q)
+    if q.dtype != _FP8:
+        check_dtype("q", q)
     given, (scale, q, k, v) = v, _padded(scale, q, k, v)
     is_traced_here = torch.compiler.is_dynamo_compiling()
     if is_traced_here or is_recorded(q, k, v):
@@ -141,7 +159,7 @@ def _attend(q, k, v, mods, scale, sequences, wants_lse, deterministic=False):
     batch = q.shape[0] if sequences.cu_seqlens_q is None else sequences.cu_seqlens_q.shape[0] - 1
     problem = batch, q.shape[1], k.shape[1], q.shape[2], k.shape[2]
     text, captures, numbers = translate(*mods, device=q.device, problem=problem).given()
-    gradients, is_asked = wanted_by(q, k, v, captures)
+    gradients, is_asked = (None, False) if q.dtype == _FP8 else wanted_by(q, k, v, captures)
     launch = Launch(numbers, scale, None, sequences, None, text, None, gradients, is_asked or deterministic)
     out, lse, _ = attend(launch, q, k, v, captures, wants_lse)
     return _cut(out, given), lse
@@ -170,7 +188,8 @@ def flash_attn_varlen_func(
     _check_slopes(alibi_slopes, cu_q.shape[0] - 1, q.shape[1])
     left, right, chunk = _window(causal, window_size, others)
     longest = min(int(max_seqlen_q), q.shape[0]), min(int(max_seqlen_k), k.shape[0])
-    sequences = Sequences(cu_seqlens_q=cu_q, max_q_len=longest[0], max_kv_len=longest[1])
+    scales = _scales(others, q.shape[-2], k.shape[-2])
+    sequences = Sequences(cu_seqlens_q=cu_q, max_q_len=longest[0], max_kv_len=longest[1], **scales)
     if block_table is None:
         sequences = sequences if is_one else sequences._replace(cu_seqlens_kv=cu_k)
         k, v = k.transpose(0, 1)[None], v.transpose(0, 1)[None]
@@ -185,7 +204,7 @@ def flash_attn_varlen_func(
     mods = mods_of(
         left, right, offset, chunk=chunk, softcap=softcap, slopes=alibi_slopes, end_q=end_q, end_k=seqused_k
     )  # fmt: skip
-    stays = is_traced and is_one and block_table is None and not deterministic  # in a graph
+    stays = is_traced and is_one and block_table is None and not deterministic and q.dtype != _FP8  # in a graph
     attend_here = _attend if stays or not torch.compiler.is_dynamo_compiling() else _attend_outside
     q = q.transpose(0, 1)[None]
     out, lse = attend_here(q, k, v, mods, softmax_scale, sequences, return_attn_probs, deterministic)
@@ -291,17 +310,19 @@ def flash_attn_with_kvcache(
         sequence, place = _places(starts, q, cu_seqlens_q)
         q = rotate(q, places=place if max(left, right) >= 0 else starts[sequence])
         k = k if k is None else rotate(k, places=_places(starts, k, cu_seqlens_k_new)[1])
-    sequences = Sequences()
+    sequences = Sequences(**_scales(others, q.shape[-2], k_cache.shape[-2]))
     if k is not None:
         is_like_q = cu_seqlens_k_new is None and not is_ragged and k.shape[1] == q.shape[1]
         is_view = table is None or k_cache.is_contiguous() and v_cache.is_contiguous()  # what the kernel is given
-        if is_like_q and is_view and not (k.shape[-1] | v.shape[-1]) % 8:
-            sequences = Sequences(new_k=k.transpose(1, 2), new_v=v.transpose(1, 2))  # which the kernel writes
+        if is_like_q and is_view and q.dtype != _FP8 and not (k.shape[-1] | v.shape[-1]) % 8:
+            sequences = sequences._replace(new_k=k.transpose(1, 2), new_v=v.transpose(1, 2))  # which the kernel writes
         else:
             sequence, place = _places(lengths, k, cu_seqlens_k_new)
             if table is not None:
                 sequence, place = table[sequence, place // k_cache.shape[1]], place % k_cache.shape[1]
-            k_cache[sequence, place], v_cache[sequence, place] = k, v
+            for cache, rows in ((k_cache, k), (v_cache, v)):
+                as_bytes = torch.uint8 if cache.dtype == _FP8 else cache.dtype
+                cache.view(as_bytes)[sequence, place] = rows.view(as_bytes)
         lengths = lengths + (k.shape[1] if cu_seqlens_k_new is None else cu_seqlens_k_new.diff())
     if table is not None:
         table, k_cache, v_cache = _pages(table, k_cache, v_cache)

@@ -108,13 +108,14 @@ ANEW = object()
 
 def like(tensor, width=None):
     """Returns an uninitialised tensor of the same shape, with dense strides in the same order. `width` replaces the
-    last extent."""
+    last extent, and bfloat16 takes the place of float8_e4m3fn."""
+    dtype = torch.bfloat16 if tensor.dtype == torch.float8_e4m3fn else tensor.dtype
     if width is None or width == tensor.shape[-1]:
-        return torch.empty_like(tensor)
+        return torch.empty_like(tensor, dtype=dtype)
     order = sorted(range(3), key=lambda axis: -tensor.stride(axis))
     shape = [*(tensor.shape[axis] for axis in order), width]
     back = [order.index(axis) for axis in range(3)]
-    return tensor.new_empty(shape).permute(*back, 3)
+    return tensor.new_empty(shape, dtype=dtype).permute(*back, 3)
 
 
 class Call:
@@ -127,7 +128,8 @@ class Call:
         self.handle, self.names, self.gradients = self.mod._handle.address, tuple(tensors), launch.gradients
         self.is_on_gpu, self.needs_rows, self.workspace_bytes = q.is_cuda, False, 0
         batch, heads, q_len, width = q.shape
-        self.scale, self.is_like_q, self.wants_max, self.numbers = 1.0, v.shape[-1] == width, launch.wants_max, ()
+        self.is_like_q = v.shape[-1] == width and out.dtype == q.dtype
+        self.scale, self.wants_max, self.numbers = 1.0, launch.wants_max, ()
         self.rows = (batch, heads, q_len), (heads * q_len, q_len, 1)  # shape and strides
         rows = torch.empty(self.rows[0], dtype=torch.float32, device="meta")
         self.of_sequences = [place for place, item in enumerate(sequences) if isinstance(item, torch.Tensor)]
