@@ -250,6 +250,18 @@ class FlashAttnTest(unittest.TestCase):
             part = [x[table[b].long()].flatten(0, 1)[: lengths[b]] for x in (k, v)]
             self.near(out[rows], expected(q[rows], *part, causal=True)[0])
 
+    def test_qv(self):
+        q, k, v, qv = (random(2, 20, h, d).requires_grad_() for h, d in ((H, D), (HKV, D), (HKV, 24), (H, 24)))
+        out, starts = flash_attn_func(q, k, v, causal=True, qv=qv), starts_of([20, 20])
+        joined = torch.cat((q, qv), -1), torch.cat((k, v), -1), v
+        wanted = torch.stack([expected(*(x[b] for x in joined), causal=True)[0] for b in (0, 1)])
+        self.near(out, wanted)
+        for x, y in zip(*(torch.autograd.grad(x.square().sum(), (q, k, v, qv)) for x in (out.float(), wanted))):
+            self.near(x, y, 5e-3)
+        rows = [x.detach().flatten(0, 1) for x in (q, k, v)]
+        ragged = flash_attn_varlen_func(*rows, starts, starts, 20, 20, causal=True, qv=qv.detach().flatten(0, 1))
+        self.near(ragged, wanted.flatten(0, 1))
+
     def test_fp8(self):
         fp8, starts = torch.float8_e4m3fn, starts_of([20, 20])
         q, k, v = (random(2, n, h, 32).to(fp8) for n, h in ((20, H), (20, HKV), (20, HKV)))
@@ -308,7 +320,7 @@ class FlashAttnTest(unittest.TestCase):
         q = random(2, 20, H, D)
         for error, words, call in (
             (NotImplementedError, "no dropout", lambda: flash_attn_func(q, q, q, 0.1)),
-            (NotImplementedError, "qv here: give torch.cat", lambda: flash_attn_func(q, q, q, qv=q)),
+            (NotImplementedError, "keep rows of v and k in one", lambda: flash_attn_with_kvcache(q, q, q, qv=q)),
             (TypeError, "windows is no argument", lambda: flash_attn_func(q, q, q, windows=3)),
             (ValueError, "q has 3 dims.*flash_attn_varlen_func", lambda: flash_attn_func(q[0], q, q)),
             (ValueError, "k has 4 dims.*flash_attn_func", lambda: flash_attn_varlen_func(q[0], q, q, None, None, 1, 1)),

@@ -31,6 +31,7 @@ class Others(typing.TypedDict, total=False):
     """Arguments of FlashAttention-3. Those after `v_descale` choose among its kernels, and are ignored."""
 
     attention_chunk: int
+    qv: torch.Tensor | None
     q_descale: torch.Tensor | None
     k_descale: torch.Tensor | None
     v_descale: torch.Tensor | None
@@ -56,14 +57,19 @@ def _check_rank(rank, **tensors):
             raise ValueError(f"{name} has {tensor.dim()} dims; it must be {_EXPECTED[rank]}")
 
 
+def _joined(q, k, v, others):
+    """Returns operands whose scores are q k + qv v: longer rows, of which v is a part of k."""
+    qv = others.get("qv")
+    if qv is None:
+        return q, k, v
+    k = torch.cat((v, k), -1)
+    return torch.cat((qv, q), -1), k, k[..., : v.shape[-1]]
+
+
 def _window(causal, window_size, others):
     """Returns `left`, `right` and `chunk` of mods_of(), after a check of `others`."""
-    if others.get("qv") is not None:
-        raise NotImplementedError(
-            "attnc does not take qv here: give torch.cat((q, qv), -1) as q, and torch.cat((k, v), -1) as k"
-        )
     for name in others:
-        if name != "qv" and name not in Others.__annotations__:
+        if name not in Others.__annotations__:
             raise TypeError(f"{name} is no argument of FlashAttention's that attnc knows")
     left, right = (-1 if size is None else int(size) for size in window_size)
     return left, 0 if causal else right, int(others.get("attention_chunk", 0))
@@ -103,8 +109,8 @@ def flash_attn_func(
     """Computes attention of q [B, Q_LEN, H, D], k [B, KV_LEN, HKV, D] and v [B, KV_LEN, HKV, DV], with gradients.
 
     The last query stands at the last key. With `causal` it sees no later key; `window_size` is how many keys before and
-    behind its place a query sees (-1 or None: all), and `attention_chunk` keeps it to the keys of its chunk. A score
-    becomes softcap * tanh(score / softcap) if `softcap` is not 0; then `alibi_slopes` f32 [H] or [B, H], times the distance
+    behind its place a query sees (-1 or None: all), and `attention_chunk` keeps it to the keys of its chunk. If `qv`
+    [B, Q_LEN, H, DV] is given, its product with v is added to that of q and k. A score becomes softcap * tanh(score / softcap) if `softcap` is not 0; then `alibi_slopes` f32 [H] or [B, H], times the distance
     of the key, are subtracted. `deterministic` asks for gradients that do not differ from run to run.
 
     q, k and v may be float8_e4m3fn, without gradients; their values are multiplied by `q_descale`, `k_descale` and
@@ -116,6 +122,7 @@ def flash_attn_func(
     _check_rank(4, q=q, k=k, v=v)
     _check_slopes(alibi_slopes, q.shape[0], q.shape[2])
     left, right, chunk = _window(causal, window_size, others)
+    q, k, v = _joined(q, k, v, others)
     q_len, kv_len = q.shape[1], k.shape[1]
     score_mod, mask_mod = mods_of(left, right, kv_len - q_len, chunk=chunk, softcap=softcap, slopes=alibi_slopes)
     mask = None if mask_mod is None else create_block_mask(mask_mod, None, None, q_len, kv_len, q.device)
@@ -187,6 +194,7 @@ def flash_attn_varlen_func(
     cu_q, cu_k, is_one = cu_seqlens_q.int(), cu_seqlens_k.int(), cu_seqlens_k is cu_seqlens_q
     _check_slopes(alibi_slopes, cu_q.shape[0] - 1, q.shape[1])
     left, right, chunk = _window(causal, window_size, others)
+    q, k, v = _joined(q, k, v, others)
     longest = min(int(max_seqlen_q), q.shape[0]), min(int(max_seqlen_k), k.shape[0])
     scales = _scales(others, q.shape[-2], k.shape[-2])
     sequences = Sequences(cu_seqlens_q=cu_q, max_q_len=longest[0], max_kv_len=longest[1], **scales)
@@ -292,6 +300,8 @@ def flash_attn_with_kvcache(
     Returns out like q; with `return_softmax_lse`, (out, lse f32 [B, H, Q_LEN], or [H, ROWS])."""
     del num_splits
     left, right, chunk = _window(causal, window_size, others)
+    if others.get("qv") is not None:
+        raise NotImplementedError("qv of a cache is given: keep rows of v and k in one cache, torch.cat((v, k), -1), as k_cache")
     if (k is None) != (v is None) or (rotary_cos is None) != (rotary_sin is None):
         raise ValueError("one of k and v, or of rotary_cos and rotary_sin, is None: give both, or neither")
     table, is_ragged = block_table if page_table is None else page_table, cu_seqlens_q is not None
