@@ -8,12 +8,14 @@ Without a GPU, attnc's reference computes. Prints SKIPPED if torch is not instal
 
 import inspect
 import unittest
+from unittest import mock
 
 import needs
 
 needs.modules("attention")
 import torch
 from attention import by_definition, relative_error
+from attnc import flash_attn
 from attnc.flash_attn import (
     flash_attn_func, flash_attn_kvpacked_func, flash_attn_qkvpacked_func, flash_attn_varlen_func,
     flash_attn_varlen_kvpacked_func, flash_attn_varlen_qkvpacked_func, flash_attn_with_kvcache,
@@ -108,10 +110,19 @@ class FlashAttnTest(unittest.TestCase):
         for x, y in zip(torch.autograd.grad(out, (q, k, v), dout), torch.autograd.grad(wanted, (q, k, v), dout.double())):
             self.near(x, y)
         starts, (q, k, v) = starts_of([9, 9]), (x.detach() for x in (q, k, v))
-        self.near(flash_attn_varlen_func(*(x.flatten(0, 1) for x in (q, k, v)), starts, starts, 9, 99, causal=True), out.flatten(0, 1))
+        self.near(flash_attn_varlen_func(*(x.flatten(0, 1) for x in (q, k, v)), starts, starts, 99, 99, causal=True), out.flatten(0, 1))
         caches = torch.zeros(2, 30, HKV, 13).half(), torch.zeros(2, 30, HKV, 5).half()
         out = flash_attn_with_kvcache(q, *caches, k, v, cache_seqlens=0, causal=True)
         self.near(out, wanted), self.assertTrue(torch.equal(caches[0][:, :9], k))
+
+    def test_deterministic(self):
+        q, starts = random(1, 9, H, D).requires_grad_(), starts_of([9])
+        with mock.patch.object(flash_attn, "flex_attention", wraps=flash_attn.flex_attention) as dense:
+            flash_attn_func(q, q, q, deterministic=True)
+        self.assertEqual(dense.call_args.kwargs["kernel_options"], {"deterministic": True})
+        with mock.patch.object(flash_attn, "attend", wraps=flash_attn.attend) as ragged:
+            flash_attn_varlen_func(q[0], q[0], q[0], starts, starts, 9, 9, deterministic=True)
+        self.assertTrue(ragged.call_args.args[0].deterministic)
 
     def test_packed(self):
         qkv = random(2, 20, 3, H, D).requires_grad_()

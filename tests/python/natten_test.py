@@ -9,6 +9,7 @@ Without a GPU, attnc's reference computes. Prints SKIPPED if torch is not instal
 import inspect
 import itertools
 import unittest
+from unittest import mock
 
 import needs
 
@@ -120,6 +121,13 @@ class NattenTest(unittest.TestCase):
                     for i in range(extent):
                         seen = neighbors(i, extent, window, stride, dilation, is_causal)
                         self.assertEqual(out[i].nonzero().flatten().tolist(), seen)
+
+    def test_last_dilation_becomes_heads(self):
+        q = random(1, 8, 12, H, D)
+        for dilation, wanted in (((2, 3), ((8, 4), (2, 1))), ((2, 5), ((8, 12), (2, 5)))):
+            with mock.patch.object(natten, "_kept_text_of", wraps=natten._kept_text_of) as made:
+                na2d(q, q, q, 2, dilation=dilation)
+            self.assertEqual((made.call_args.args[0], made.call_args.args[3]), wanted)
 
     def test_merging(self):
         q, k, v = random(2, 9, H, D).requires_grad_(), random(2, 30, HKV, D), random(2, 30, HKV, DV).requires_grad_()
