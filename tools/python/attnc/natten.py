@@ -18,7 +18,7 @@ from .mod import Mod
 from .torch import create_block_mask, flex_attention
 from .torch.autograd import attend, rows_of, wanted_by
 from .torch.flex import _check as check
-from .torch.flex import alike, autocast
+from .torch.flex import autocast
 from .torch.graphs import is_recorded
 from .torch.operator import attention_op, line_of
 
@@ -93,7 +93,7 @@ def _owner_of(text):
 
 def _attend(query, key, value, text, scale, wants_lse):
     """Returns (out, lse or None) of operands [B, H, L, D] by a mod in IR text."""
-    query, key, value = alike(*autocast(query, key, value))
+    query, key, value = autocast(query, key, value)
     check(query, key, value, True, None)
     scale = query.shape[-1] ** -0.5 if scale is None else float(scale)
     gradients, deterministic = wanted_by(query, key, value, {})
