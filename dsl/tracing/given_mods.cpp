@@ -155,14 +155,15 @@ std::vector<GivenMod> distinct(const std::vector<FlexCall>& calls) {
   std::vector<GivenMod> pairs, masks;
   const auto add = [](std::vector<GivenMod>& mods, GivenMod mod) {
     if (llvm::none_of(mods, [&](const GivenMod& known) {
-          return isSame(known.score, mod.score) && isSame(known.mask, mod.mask);
+          return isSame(known.score, mod.score) && isSame(known.mask, mod.mask) && isSame(known.prob, mod.prob);
         }))
       mods.push_back(mod);
   };
   for (const FlexCall& call : calls) {
     const bool makesMask = llvm::StringRef(call.callee) == "create_block_mask";
-    GivenMod mod{makesMask ? std::nullopt : told(call.score), told(call.mask), call.at, call.callee};
-    if (isFunction(mod.score) || isFunction(mod.mask)) add(makesMask ? masks : pairs, mod);
+    GivenMod mod{makesMask ? std::nullopt : told(call.score), told(call.mask),
+                 makesMask ? std::nullopt : told(call.prob), call.at, call.callee};
+    if (isFunction(mod.score) || isFunction(mod.mask) || isFunction(mod.prob)) add(makesMask ? masks : pairs, mod);
   }
   if (pairs.empty()) return masks;
   std::vector<GivenMod> whole;
@@ -170,7 +171,7 @@ std::vector<GivenMod> distinct(const std::vector<FlexCall>& calls) {
     if (pair.mask || masks.empty())
       add(whole, pair);
     else
-      for (const GivenMod& mask : masks) add(whole, {pair.score, mask.mask, mask.at, mask.callee});
+      for (const GivenMod& mask : masks) add(whole, {pair.score, mask.mask, pair.prob, mask.at, mask.callee});
   }
   return whole;
 }
@@ -197,6 +198,7 @@ std::vector<GivenMod> givenMods(Tracer& tracer, const Ast& ast, const Expr* last
   if (others.size() != 1) return given;
   if (!given[0].score) given[0].score = others[0].score;
   if (!given[0].mask) given[0].mask = others[0].mask;
+  if (!given[0].prob) given[0].prob = others[0].prob;
   return given;
 }
 
@@ -204,16 +206,16 @@ std::vector<GivenMod> givenFunctions(Tracer& tracer, const Ast& ast, llvm::Strin
   givenMods(tracer, ast, nullptr);
   callUncalled(tracer, ast, Callers(ast, tracer.diagnostics.source(0).text));
   std::vector<GivenMod> found;
-  const auto add = [&](const std::optional<Object>& score, const std::optional<Object>& mask, const FlexCall& call) {
-    const Object function = score ? *score : *mask;
+  const auto add = [&](GivenMod mod) {
+    const Object function = *mod.only();
     if (!function.is<const Function*>() || function.as<const Function*>()->node->name != name) return;
-    if (llvm::none_of(
-            found, [&](const GivenMod& one) { return isSameFunction(function, one.score ? *one.score : *one.mask); }))
-      found.push_back({score, mask, call.at, call.callee});
+    if (llvm::none_of(found, [&](const GivenMod& one) { return isSameFunction(function, *one.only()); }))
+      found.push_back(mod);
   };
   for (const FlexCall& call : tracer.flexCalls) {
-    add(call.score, std::nullopt, call);
-    add(std::nullopt, call.mask, call);
+    add({call.score, std::nullopt, std::nullopt, call.at, call.callee});
+    add({std::nullopt, call.mask, std::nullopt, call.at, call.callee});
+    add({std::nullopt, std::nullopt, call.prob, call.at, call.callee});
   }
   return found;
 }

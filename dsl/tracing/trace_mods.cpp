@@ -73,7 +73,34 @@ bool hasModNames(Object callable) {
   return row.take_front(1) == "q" && (column.take_front(1) == "k" || column.contains("kv"));
 }
 
-constexpr const char* kParametersOf[] = {"b, h, q_idx, kv_idx", "score, b, h, q_idx, kv_idx"};
+/// A kind of mod.
+struct Kind {
+  const char* name;
+  size_t arity;
+  const char* parameters;
+};
+constexpr Kind kScoreMod{"score_mod", 5, "score, b, h, q_idx, kv_idx"}, kMaskMod{"mask_mod", 4, "b, h, q_idx, kv_idx"},
+    kProbMod{"prob_mod", 5, "prob, b, h, q_idx, kv_idx"};
+
+/// Returns the name of the first parameter that a call gives; empty if it is unknown.
+llvm::StringRef firstParameter(Object callable) {
+  size_t given = 0;
+  while (callable.is<const Partial*>()) {
+    given += callable.as<const Partial*>()->arguments.size();
+    callable = callable.as<const Partial*>()->callee;
+  }
+  if (!callable.is<const Function*>()) return "";
+  const llvm::ArrayRef<Parameter> parameters = callable.as<const Function*>()->node->parameters;
+  return given < parameters.size() ? parameters[given].name : "";
+}
+
+/// Returns the kind of mod that a function is by its parameters; null: it is none.
+const Kind* kindOf(Object callable) {
+  const std::optional<size_t> required = requiredArguments(callable);
+  if (required == kMaskMod.arity) return &kMaskMod;
+  if (required != kScoreMod.arity) return nullptr;
+  return firstParameter(callable) == "prob" ? &kProbMod : &kScoreMod;
+}
 
 /// Returns the most arguments that a function of the text takes by position; for another callable, any number.
 size_t mostArguments(Object callable) {
@@ -108,7 +135,6 @@ public:
     checkDefines();
     for (const Expr* pick : picks) guard([&] { take(*pick, ast); });
     if (picks.empty()) find(body, ast, given);
-    if (tracer.globals.names.count("prob_mod")) prob = named(body, "prob_mod", 5);
     if (picks.empty() && !score && !mask && !prob && bare && tracer.diagnostics.empty()) {
       guard([&] { traceBare(*bare); });
       return setConditions();
@@ -128,11 +154,11 @@ public:
   /// Returns the mods that were found, and other functions with as many arguments.
   std::vector<ModChoice> choices(const Block& body) const {
     std::vector<ModChoice> result;
-    for (const bool isScore : {true, false}) {
-      const std::optional<Candidate>& taken = isScore ? score : mask;
+    for (const Kind* kind : {&kScoreMod, &kMaskMod, &kProbMod}) {
+      const std::optional<Candidate>& taken = of(*kind);
       if (!taken) continue;
-      ModChoice choice{isScore, functionOf(*taken), taken->why, {}};
-      for (const Candidate& other : functionsOf(body, isScore ? 5 : 4))
+      ModChoice choice{kind->name, functionOf(*taken), taken->why, {}};
+      for (const Candidate& other : functionsOf(body, *kind))
         if (hasModNames(other.function) && !isSameFunction(other.function, taken->function))
           choice.others.push_back({other.name.str(), functionOf(other).line});
       result.push_back(std::move(choice));
@@ -141,6 +167,11 @@ public:
   }
 
 private:
+  std::optional<Candidate>& of(const Kind& kind) {
+    return &kind == &kScoreMod ? score : &kind == &kMaskMod ? mask : prob;
+  }
+  const std::optional<Candidate>& of(const Kind& kind) const { return const_cast<Mods*>(this)->of(kind); }
+
   int lineOf(Loc loc) const {
     const bool isPlace = loc.text == 0 && loc.end > 0;
     return isPlace ? tracer.diagnostics.lineAndColumn(loc).first : 0;
@@ -195,9 +226,9 @@ private:
     return loc;
   }
 
-  /// Returns the value of score_mod or mask_mod, if the text binds it to a function. As in FlexAttention, None means
-  /// absent.
-  std::optional<Candidate> named(const Block& body, llvm::StringRef name, size_t arity) {
+  /// Returns the function that the text binds to the name of a kind. As in FlexAttention, None means absent.
+  std::optional<Candidate> named(const Block& body, const Kind& kind) {
+    const llvm::StringRef name = kind.name;
     auto bound = tracer.globals.names.find(name);
     if (bound == tracer.globals.names.end() || bound->second.is<NoneObject>()) return std::nullopt;
     if (bound->second.is<const Deferred*>()) {
@@ -211,25 +242,25 @@ private:
       return std::nullopt;
     }
     std::optional<size_t> required = requiredArguments(bound->second);
-    if (required && (*required > arity || mostArguments(bound->second) < arity)) {
-      tracer.diagnostics.report(candidate.loc, diag::modArity, std::string_view(name), Count(arity), Count(*required),
-                                kParametersOf[arity == 5]);
+    if (required && (*required > kind.arity || mostArguments(bound->second) < kind.arity)) {
+      tracer.diagnostics.report(candidate.loc, diag::modArity, std::string_view(name), Count(kind.arity),
+                                Count(*required), kind.parameters);
       return std::nullopt;
     }
     return candidate;
   }
 
   /// Warns of a mod whose parameters have the usual names in another order: the caller gives them by position.
-  void warnOfOrder(const Candidate& candidate, size_t arity) {
+  void warnOfOrder(const Candidate& candidate, const Kind& kind) {
     if (!candidate.function.is<const Function*>()) return;
     const FunctionNode& function = *candidate.function.as<const Function*>()->node;
     llvm::SmallVector<llvm::StringRef, 5> usual;
-    llvm::StringRef(kParametersOf[arity == 5]).split(usual, ", ");
+    llvm::StringRef(kind.parameters).split(usual, ", ");
     for (size_t i = 0; i < std::min(function.parameters.size(), usual.size()); ++i) {
       const llvm::StringRef name = function.parameters[i].name;
       if (name == usual[i] || !llvm::is_contained(usual, name)) continue;
       tracer.diagnostics.warn(function.parameters[i].loc, diag::parameterOrder, std::string_view(name),
-                              std::string_view(usual[i]), modName(candidate.function), kParametersOf[arity == 5]);
+                              std::string_view(usual[i]), modName(candidate.function), kind.parameters);
       return;
     }
   }
@@ -238,27 +269,31 @@ private:
     const bool isNamed = tracer.globals.names.count("score_mod") || tracer.globals.names.count("mask_mod");
     if (given.size() > 1 && !isNamed) return refuseSeveral(given);
     const GivenMod one = given.size() == 1 ? given[0] : GivenMod{};
-    if (one.score) score = this->given(one, *one.score, "score_mod", 5);
-    if (one.mask) mask = this->given(one, *one.mask, "mask_mod", 4);
-    if (!one.score && isNamed) score = named(body, "score_mod", 5);
-    if (!one.mask && isNamed) mask = named(body, "mask_mod", 4);
+    if (one.score) score = this->given(one, *one.score, kScoreMod);
+    if (one.mask) mask = this->given(one, *one.mask, kMaskMod);
+    if (one.prob) prob = this->given(one, *one.prob, kProbMod);
+    if (!one.score && isNamed) score = named(body, kScoreMod);
+    if (!one.mask && isNamed) mask = named(body, kMaskMod);
+    const bool namesProb = tracer.globals.names.count("prob_mod");
+    if (!one.prob && namesProb) prob = named(body, kProbMod);
     if (isNamed || !tracer.diagnostics.empty()) return;
-    std::vector<Candidate> scores = functionsOf(body, 5), masks = functionsOf(body, 4);
+    std::vector<Candidate> scores = functionsOf(body, kScoreMod), masks = functionsOf(body, kMaskMod);
     // If the parameters of some are named as in mods, the others are not mods.
     const auto isLikely = [](const Candidate& candidate) { return hasModNames(candidate.function); };
     if (llvm::any_of(scores, isLikely) || llvm::any_of(masks, isLikely))
       for (std::vector<Candidate>* candidates : {&scores, &masks})
         llvm::erase_if(*candidates, [&](const Candidate& candidate) { return !isLikely(candidate); });
-    if (!one.score) score = only(scores, ast);
-    if (!one.mask) mask = only(masks, ast);
+    if (!one.score) score = only(scores, kScoreMod, ast);
+    if (!one.mask) mask = only(masks, kMaskMod, ast);
+    if (!one.prob && !namesProb) prob = only(functionsOf(body, kProbMod), kProbMod, ast);
   }
 
-  /// Returns the functions of the module with `arity` arguments. Imported functions do not count: they are helpers.
-  std::vector<Candidate> functionsOf(const Block& body, size_t arity) const {
+  /// Returns the functions of the module of a kind. Imported functions do not count: they are helpers.
+  std::vector<Candidate> functionsOf(const Block& body, const Kind& kind) const {
     std::vector<Candidate> candidates;
     for (auto& [name, value] : tracer.globals.names)
-      if (requiredArguments(value) == arity && !value.is<const Builtin*>() && name != "prob_mod")
-        candidates.push_back({name, value, bindingOf(body, name), fmt::format("it takes {} arguments", arity)});
+      if ((name == "prob_mod" ? &kProbMod : kindOf(value)) == &kind && !value.is<const Builtin*>())
+        candidates.push_back({name, value, bindingOf(body, name), fmt::format("it takes {} arguments", kind.arity)});
     llvm::sort(candidates, [](const Candidate& a, const Candidate& b) {
       return std::make_tuple(a.loc.begin, a.name) < std::make_tuple(b.loc.begin, b.name);
     });
@@ -266,17 +301,17 @@ private:
   }
 
   /// Returns the function given to create_block_mask or flex_attention; nullopt for None, and for what is not a mod.
-  std::optional<Candidate> given(const GivenMod& mod, Object function, const char* role, size_t arity) {
+  std::optional<Candidate> given(const GivenMod& mod, Object function, const Kind& kind) {
     if (function.is<NoneObject>()) return std::nullopt;
     if (function.is<const Deferred*>()) {
       tracer.report(*function.as<const Deferred*>());
       return std::nullopt;
     }
     std::optional<size_t> required = requiredArguments(function);
-    if (required && *required > arity)
-      tracer.diagnostics.report(mod.at, diag::modArity, role, Count(arity), Count(*required),
-                                kParametersOf[arity == 5]);
-    return Candidate{role, function, mod.at, fmt::format("given to `{}` in line {}", mod.callee, lineOf(mod.at))};
+    if (required && *required > kind.arity)
+      tracer.diagnostics.report(mod.at, diag::modArity, kind.name, Count(kind.arity), Count(*required),
+                                kind.parameters);
+    return Candidate{kind.name, function, mod.at, fmt::format("given to `{}` in line {}", mod.callee, lineOf(mod.at))};
   }
 
   void refuseSeveral(llvm::ArrayRef<GivenMod> given) {
@@ -284,12 +319,12 @@ private:
     std::vector<std::string> places;
     for (const GivenMod& mod : given) {
       std::string names;
-      for (const std::optional<Object>& function : {mod.score, mod.mask})
+      for (const std::optional<Object>& function : {mod.score, mod.mask, mod.prob})
         if (function && !function->is<NoneObject>())
           names += (names.empty() ? "`" : " and `") + modName(*function) + "`";
       const std::string place = fmt::format("{} in line {}", names, lineOf(mod.at));
       if (!llvm::is_contained(places, place)) places.push_back(place);
-      for (const std::optional<Object>& function : {mod.mask, mod.score})
+      for (const std::optional<Object>& function : {mod.mask, mod.score, mod.prob})
         if (first.empty() && function && function->is<const Function*>())
           first = pickOf(*function->as<const Function*>());
     }
@@ -314,7 +349,7 @@ private:
 
   /// Returns the candidate that is the mod: the only one; the only one that the text does not call; or the only one
   /// that it gives to `create_block_mask` or `flex_attention` in a call that could not be evaluated.
-  std::optional<Candidate> only(std::vector<Candidate>& candidates, const Ast& ast) {
+  std::optional<Candidate> only(std::vector<Candidate> candidates, const Kind& kind, const Ast& ast) {
     auto keep = [&](auto isLikely) {
       if (candidates.size() < 2 || llvm::none_of(candidates, isLikely)) return;
       llvm::erase_if(candidates, [&](const Candidate& candidate) { return !isLikely(candidate); });
@@ -323,10 +358,9 @@ private:
     keep([&](const Candidate& candidate) { return usageOf(ast.body, candidate.name).isGivenAsMod; });
     if (candidates.empty()) return std::nullopt;
     if (candidates.size() == 1) return candidates[0];
-    const bool isScore = requiredArguments(candidates[0].function) == 5u;
     tracer.diagnostics.report(candidates[1].loc, diag::ambiguousMod, std::string_view(candidates[0].name),
                               std::string_view(candidates[1].name),
-                              (isScore ? "`score_mod = " : "`mask_mod = ") + candidates[1].name.str() + "`");
+                              fmt::format("`{} = {}`", kind.name, candidates[1].name.str()));
     return std::nullopt;
   }
 
@@ -337,7 +371,7 @@ private:
     if (const auto* name = llvm::dyn_cast<NameExpr>(&pick); name && !tracer.globals.names.count(name->name))
       named = givenFunctions(tracer, ast, name->name);
     if (named.size() > 1) return refuseSeveral(named);
-    Object value = named.empty() ? tracer.eval(pick) : named[0].score ? *named[0].score : *named[0].mask;
+    Object value = named.empty() ? tracer.eval(pick) : *named[0].only();
     tracer.at = pick.loc;
     if (!value.is<Sequence*>()) return takeOne(value, pick.loc);
     for (Object item : tracer.items(value))
@@ -345,10 +379,7 @@ private:
   }
 
   void takeOne(Object value, Loc loc) {
-    auto isMod = [](Object made) {
-      auto required = requiredArguments(made);
-      return required == 4u || required == 5u;
-    };
+    auto isMod = [](Object made) { return kindOf(made) != nullptr; };
     if (value.isCallable() && (!isMod(value) || !hasModNames(value))) {
       Object made;
       const Deferred* why = tracer.attempt([&] { made = tracer.call(value, {}); });
@@ -362,10 +393,10 @@ private:
     }
     tracer.at = loc;
     if (!value.isCallable()) tracer.fail(diag::pickedNoMod, tracer.describe(value));
-    auto required = requiredArguments(value);
-    if (required != 4u && required != 5u) tracer.fail(diag::pickedArity, Count(required.value_or(0)));
-    std::optional<Candidate>& place = required == 5u ? score : mask;
-    if (place) tracer.fail(diag::pickedTwice, required == 5u ? "score_mod" : "mask_mod");
+    const Kind* kind = modName(value) == kProbMod.name ? &kProbMod : kindOf(value);
+    if (!kind) tracer.fail(diag::pickedArity, Count(requiredArguments(value).value_or(0)));
+    std::optional<Candidate>& place = of(*kind);
+    if (place) tracer.fail(diag::pickedTwice, kind->name);
     place = Candidate{"the mod", value, loc, "`--mod`"};
   }
 
@@ -380,7 +411,7 @@ private:
   }
 
   void traceScore(const Candidate& candidate) {
-    warnOfOrder(candidate, 5);
+    warnOfOrder(candidate, kScoreMod);
     tracer.at = tracer.resultLoc = candidate.loc;
     Object value = tracer.call(candidate.function, arguments(/*withScore=*/true));
     tracer.at = tracer.resultLoc;
@@ -388,7 +419,7 @@ private:
   }
 
   void traceMask(const Candidate& candidate) {
-    warnOfOrder(candidate, 4);
+    warnOfOrder(candidate, kMaskMod);
     tracer.at = tracer.resultLoc = candidate.loc;
     Object value = tracer.call(candidate.function, arguments(/*withScore=*/false));
     tracer.at = tracer.resultLoc;
@@ -397,6 +428,7 @@ private:
 
   /// The weight takes the place of the score.
   void traceProb(const Candidate& candidate) {
+    warnOfOrder(candidate, kProbMod);
     tracer.at = tracer.resultLoc = candidate.loc;
     Object value = decay(tracer, tracer.call(candidate.function, arguments(/*withScore=*/true)));
     tracer.at = tracer.resultLoc;
@@ -453,10 +485,11 @@ private:
     tracer.at = expr.loc;
     value = decay(tracer, value);
     if (value.isCallable()) {
-      std::optional<size_t> required = requiredArguments(value);
+      const Kind* kind = kindOf(value);
       Candidate candidate{"the expression", value, expr.loc};
-      if (required == 5u) return traceScore(candidate);
-      if (required == 4u) return traceMask(candidate);
+      if (kind == &kScoreMod) return traceScore(candidate);
+      if (kind == &kMaskMod) return traceMask(candidate);
+      if (kind == &kProbMod) return traceProb(candidate);
     }
     bool isBool = value.is<bool>() || (value.isTraced() && tracer.type(value.as<ir::Value>()) == ir::Type::Bool);
     if (tracer.lookups.contains("score")) return setScore("the expression", value);

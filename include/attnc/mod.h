@@ -40,7 +40,7 @@ struct ModFunction {
 
 /// A chosen mod function, and why it was chosen.
 struct ModChoice {
-  bool isScore = false;            ///< Whether it is score_mod. If false, it is mask_mod.
+  std::string kind;                ///< "score_mod", "mask_mod" or "prob_mod".
   ModFunction function;            ///< The chosen function.
   std::string why;                 ///< Why it was chosen: "given to `create_block_mask` in line 24", "its name", ...
   std::vector<ModFunction> others; ///< Other functions of the text that take as many arguments.

@@ -8,6 +8,7 @@
 #include "dsl/frontend.h"
 #include "ir/hash.h"
 #include "ir/printer.h"
+#include "ir/prob_factor.h"
 #include "ir/reader.h"
 #include "ir/walk.h"
 #include "passes/autodiff.h"
@@ -156,6 +157,12 @@ Expected<Mod> Mod::parseIr(std::string_view text, std::string_view name) {
       return Error::mod(fmt::format("{}: the text is empty", readable(name)), {});
     ATTNC_TRY_AS(module, ir::read(text, name));
     makeReadable(*module);
+    if (!ir::factorProb(*module))
+      return Error::mod(
+          fmt::format("{}: prob_mod is not proved to return `prob` times a factor that does not depend on "
+                      "it: write `prob * factor`, `prob / number`, or `where(keep, prob * factor, 0.0)`",
+                      readable(name)),
+          {});
     for (const ir::OutputRole* role = ir::kDerivedRoles; role != std::end(ir::kRoles); ++role)
       if (module->output(*role))
         return Error::mod(fmt::format("{}: the output `{}` is derived by attnc, a mod has `score` and `mask`",

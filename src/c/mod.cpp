@@ -92,6 +92,7 @@ attnc_status attnc_mod_get_info(const attnc_mod* mod, attnc_mod_info* info) {
     all.capture_count = mod->mod.captures().size();
     all.has_score_mod = mod->mod.hasScoreMod();
     all.has_mask_mod = mod->mod.hasMaskMod();
+    all.has_prob_mod = mod->mod.hasProbMod();
     all.warning_count = mod->mod.warnings().size();
   });
 }

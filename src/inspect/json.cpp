@@ -137,7 +137,7 @@ JsonReport modJson(const Mod& mod) {
   if (mod.hasProbMod()) json["functions"].push_back("prob_mod");
   json["choices"] = JsonReport::array();
   for (const ModChoice& choice : mod.choices()) {
-    JsonReport one{{"function", choice.isScore ? "score_mod" : "mask_mod"}};
+    JsonReport one{{"function", choice.kind}};
     one.update(JsonReport(choice.function));
     one["why"] = choice.why;
     one["others"] = choice.others;

@@ -68,4 +68,15 @@ private:
 
 std::optional<Value> probFactor(Module& module, Value value) { return Factors(module).of(value); }
 
+bool factorProb(Module& module) {
+  const std::optional<Value> prob = module.output(kProb);
+  if (!prob) return true;
+  const std::optional<Value> factor =
+      module[*prob].type == Type::F32 ? probFactor(module, *prob) : std::optional<Value>();
+  if (!factor) return false;
+  module.dropOutput(kProb);
+  module.setOutput(kProbFactor, *factor);
+  return true;
+}
+
 } // namespace attnc::ir

@@ -34,8 +34,8 @@ std::vector<std::string> choices(const std::string& text) {
   if (!module) FAIL(module.error().message);
   std::vector<std::string> result;
   for (const ModChoice& choice : notes.choices) {
-    std::string line = std::string(choice.isScore ? "score_mod " : "mask_mod ") + choice.function.name + " " +
-                       std::to_string(choice.function.line) + ": " + choice.why;
+    std::string line =
+        choice.kind + " " + choice.function.name + " " + std::to_string(choice.function.line) + ": " + choice.why;
     for (const ModFunction& other : choice.others) line += "; " + other.name + " " + std::to_string(other.line);
     result.push_back(line);
   }

@@ -37,7 +37,7 @@ std::string gradients(ScoreGradient gradient) {
 std::string choicesText(const Mod& mod) {
   std::string text;
   for (const ModChoice& choice : mod.choices())
-    if (!choice.others.empty() || choice.function.name != (choice.isScore ? "score_mod" : "mask_mod"))
+    if (!choice.others.empty() || choice.function.name != choice.kind)
       text += fmt::format("{:12}{}\n", "", choiceText(choice));
   return text;
 }

@@ -28,8 +28,7 @@ std::string functionText(const ModFunction& function) {
 
 std::string choiceText(const ModChoice& choice) {
   constexpr size_t kMost = 8;
-  std::string text =
-      fmt::format("{} is {}: {}", choice.isScore ? "score_mod" : "mask_mod", functionText(choice.function), choice.why);
+  std::string text = fmt::format("{} is {}: {}", choice.kind, functionText(choice.function), choice.why);
   for (size_t i = 0; i < std::min(choice.others.size(), kMost); ++i)
     text += (i ? ", " : "; `--mod` takes another: ") + functionText(choice.others[i]);
   return text + (choice.others.size() > kMost ? ", ..." : "");

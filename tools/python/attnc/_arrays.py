@@ -126,14 +126,14 @@ class Lowering:
         extents = [Axis(capture, axis, size) if size != 1 else 1 for axis, size in enumerate(meta.shape)]
         return self.array(meta, extents, lambda indices: self.builder.cast(self.builder.load(capture, indices), type))
 
-    def result(self, function, is_score_mod, array, what):
-        """Returns the value of a mod that returns an array, which messages call `what`."""
+    def result(self, function, what, array, called):
+        """Returns the value of a mod, `what`, that returns an array, which messages call `called`."""
         if array.rank:
-            raise of_result(function, is_score_mod, "array-result", f"{what} of shape {array.shape}")
+            raise of_result(function, what, "array-result", f"{called} of shape {array.shape}")
         value = array.at(())
-        if not is_score_mod and value.type != "bool":
-            raise of_result(function, False, "mask-result", kind_of(value.type))
-        return self.builder.cast(value, "f32") if is_score_mod else value
+        if what == "mask_mod" and value.type != "bool":
+            raise of_result(function, what, "mask-result", kind_of(value.type))
+        return value if what == "mask_mod" else self.builder.cast(value, "f32")
 
     # ---- Extents ----
 

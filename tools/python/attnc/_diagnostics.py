@@ -71,11 +71,18 @@ def asked(function, error, dtype, door):
     return UntranslatableError(source.rendered(node, message.format(*holes), hint), id)
 
 
-def check_score_mod(score_mod):
-    """Raises TypeError if what an attention was given as score_mod is no function."""
-    if score_mod is not None and not callable(score_mod):
-        instead = "block_mask=..." if hasattr(score_mod, "mask_mod") else "a function of score, b, h, q_idx and kv_idx"
-        raise TypeError(f"score_mod is a {type(score_mod).__name__}: give {instead}")
+# The parameters of a mod of a kind, in words.
+_TAKES = {
+    "score_mod": "score, b, h, q_idx and kv_idx", "mask_mod": "b, h, q_idx and kv_idx",
+    "prob_mod": "prob, b, h, q_idx and kv_idx",
+}  # fmt: skip
+
+
+def check_mod(what, mod):
+    """Raises TypeError if what an attention was given as score_mod or prob_mod is no function."""
+    if mod is not None and not callable(mod):
+        instead = "block_mask=..." if hasattr(mod, "mask_mod") else f"a function of {_TAKES[what]}"
+        raise TypeError(f"{what} is a {type(mod).__name__}: give {instead}")
 
 
 def check_mask_mod(mask_mod):
@@ -118,32 +125,32 @@ def other_lengths(lengths, query, key):
     )
 
 
-def of_call(function, error, is_score_mod):
-    """Returns the error to raise if a mod does not take the arguments of its kind. None: it is another error."""
+def of_call(function, error, what):
+    """Returns the error to raise if a mod does not take the arguments of its kind, `what`. None: it is another error."""
     traceback = error.__traceback__
     while traceback.tb_next is not None:
         traceback = traceback.tb_next
     did_run = not traceback.tb_frame.f_globals.get("__name__", "").startswith("attnc.")
     if did_run or not isinstance(error, TypeError) or not re.search(_WITH_ARGUMENTS, str(error)):
         return None
-    what, takes = ("score_mod", "score, b, h, q_idx and kv_idx") if is_score_mod else ("mask_mod", "b, h, q_idx and kv_idx")
     advice = (
-        "if it is a mask_mod, give block_mask=create_block_mask(mask_mod, ...)" if is_score_mod
+        "if it is a mask_mod, give block_mask=create_block_mask(mask_mod, ...)" if what == "score_mod"
         else "if it is a score_mod, give it as score_mod"
     )  # fmt: skip
-    message, source = f"the {what} {name_of(function)} must take {takes}, and no more ({error})", Source.of_function(function)
+    message = f"the {what} {name_of(function)} must take {_TAKES[what]}, and no more ({error})"
+    source = Source.of_function(function)
     return UntranslatableError(source.rendered(source.parts[0], message, advice) if source else f"{message}: {advice}")
 
 
-def of_result(function, is_score_mod, id, found=""):
-    """Returns the error to raise if a mod returns what is neither a number nor, as a mask_mod, a bool. `id` is the kind of
-    mistake, and `found` has the words for what it returns."""
-    what, source = "score_mod" if is_score_mod else "mask_mod", Source.of_function(function)
+def of_result(function, what, id, found=""):
+    """Returns the error to raise if a mod, `what`, returns what is neither a number nor, as a mask_mod, a bool. `id` is the
+    kind of mistake, and `found` has the words for what it returns."""
+    source = Source.of_function(function)
     node = source.returned() if source else None
     text = source.short(node, "...") if isinstance(node, ast.expr) else "..."
     if id == "mask-result" and found in _KINDS.values():
         repair = f"compare it: `{text} != 0`, or `>= 0`"
-    elif is_score_mod:
+    elif what != "mask_mod":
         repair = "return one number"
     else:
         repair = "return one bool: join conditions by `&` and `|`"

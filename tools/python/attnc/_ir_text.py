@@ -14,6 +14,14 @@ import struct
 import typing
 
 PARAMS = {"score": "f32", "b": "i32", "h": "i32", "q_idx": "i32", "kv_idx": "i32"}
+
+
+def parameters_of(what):
+    """Returns the names of the parameters of a mod."""
+    own = {"score_mod": "score", "prob_mod": "prob"}.get(what)
+    return (own,) * (own is not None) + tuple(PARAMS)[1:]
+
+
 # Extents by name that an axis has if this position indexes it.
 EXTENT_OF_PARAM = {"b": "B", "h": "H", "q_idx": "Q_LEN", "kv_idx": "KV_LEN"}
 DIMS = ("B", "H", "HKV", "Q_LEN", "KV_LEN")
@@ -291,7 +299,7 @@ class Program:
     """
 
     def __init__(self, builder, outputs, problem):
-        """outputs: {"score": Value, "mask": Value}; problem: {"B": ..., "KV_LEN": ...}, or empty."""
+        """outputs: {"score": Value, "mask": Value, "prob": Value}; problem: {"B": ..., "KV_LEN": ...}, or empty."""
         self.lines, self.numbers, self.number_types = [], [], []
         live = sorted(self._reachable(outputs.values()), key=lambda value: value.number)
         used = sorted(
@@ -316,7 +324,7 @@ class Program:
                 self.names[value.number] = f"%{len(self.names)}"
                 self.lines.append(self._line(value))
         for name, value in outputs.items():
-            params = [param for param in PARAMS if name == "score" or param != "score"]
+            params = [*PARAMS][name == "mask" :]
             self.lines.append([f"output {name}({', '.join(params)}) -> ", self._operand(value)])
         self.skeleton = tuple(tuple("\0" if isinstance(part, int) else part for part in line) for line in self.lines)
 

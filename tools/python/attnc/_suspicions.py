@@ -17,7 +17,7 @@ import warnings
 
 from ._calls import stack_level
 from ._diagnostics import Source, code_of, mixed_bits, rendered, unwrapped
-from ._ir_text import PARAMS, round_f32
+from ._ir_text import parameters_of, round_f32
 from ._spec import WORDS
 from .errors import ModWarning
 from .mod import Mod
@@ -26,13 +26,13 @@ _LARGE = 1e4  # larger finite numbers stand for an infinity
 _told = set()
 
 
-def warn_of(function, is_score_mod, value, nodes, *others):
-    """Warns once of each suspicion about a mod that returns `value`. `nodes` are those of its program."""
-    _warn_of_order(function, is_score_mod, others)
+def warn_of(function, what, value, nodes, *others):
+    """Warns once of each suspicion about a mod, `what`, that returns `value`. `nodes` are those of its program."""
+    _warn_of_order(function, parameters_of(what), others)
     if any(map(_mixes, nodes)) and (source := _source_of(function, "comparison-precedence")):
         for node, *holes in mixed_bits(source):
             _warn_at(source, node, "comparison-precedence", holes, others)
-    for number in _finite_masks(value) if is_score_mod else ():
+    for number in _finite_masks(value) if what == "score_mod" else ():
         _warn_of_line(*_place_of(function, number), "finite-mask", [_spelled(number)], others)
 
 
@@ -54,11 +54,11 @@ def _always(text):
     return None if written or not found else f"mask-always-{found[1]}"
 
 
-def _warn_of_order(function, is_score_mod, others):
+def _warn_of_order(function, usual, others):
     """Warns of usual names of parameters in another order."""
     if not inspect.isfunction(function):
         return
-    usual, names = tuple(PARAMS)[not is_score_mod :], function.__code__.co_varnames[: function.__code__.co_argcount]
+    names = function.__code__.co_varnames[: function.__code__.co_argcount]
     moved = [place for place, (name, other) in enumerate(zip(names, usual)) if name != other and name in usual]
     if moved and (source := _source_of(function, "parameter-order")):
         holes = names[moved[0]], usual[moved[0]], function.__name__, ", ".join(usual)

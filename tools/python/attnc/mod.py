@@ -37,13 +37,14 @@ class CapturedValue:
 
 
 class Mod:
-    """A parsed and checked mod: the score_mod and mask_mod of an attention. Immutable and thread-safe. `warnings` holds
+    """A parsed and checked mod: the score_mod, mask_mod and prob_mod of an attention. Immutable and thread-safe. `warnings` holds
     a ModWarning for each part of the text that is legal but probably not meant. parse() and load() also issue them."""
 
     name: str
     hash: str
     has_score_mod: bool
     has_mask_mod: bool
+    has_prob_mod: bool
     captures: tuple[CapturedValue, ...]
     warnings: tuple[ModWarning, ...]
     _tunings: typing.ClassVar[int] = 0  # in this process: kernels that were prepared before may have other tiles
@@ -54,13 +55,15 @@ class Mod:
         info = ModInfo()
         check(library().attnc_mod_get_info(handle.address, ctypes.byref(info)))
         self.name, self.hash = info.name.decode(), info.hash.decode()
-        self.has_score_mod, self.has_mask_mod = bool(info.has_score_mod), bool(info.has_mask_mod)
+        self.has_score_mod, self.has_mask_mod, self.has_prob_mod = (
+            bool(has) for has in (info.has_score_mod, info.has_mask_mod, info.has_prob_mod)
+        )
         self.captures = tuple(self._capture(index) for index in range(info.capture_count))
         self.warnings = tuple(self._warning(index) for index in range(info.warning_count))
 
     @classmethod
     def parse(cls, text: str, *, name: str = "<mod>", defines: typing.Mapping[str, typing.Any] | None = None) -> "Mod":
-        """Parses a mod. The text defines a score_mod, a mask_mod or both, and declares its captures; or it is a bare
+        """Parses a mod. The text defines a score_mod, a mask_mod, a prob_mod, or several, and declares its captures; or it is a bare
         expression ("q_idx >= kv_idx"). `defines` overrides constants of the mod: {"WINDOW": 512}. Raises ModError with
         the places of all errors. The language is specified in dsl/SPEC.md of the source."""
         options, keep = _options(name, defines)
@@ -223,7 +226,7 @@ class Mod:
         return self
 
     def __repr__(self) -> str:
-        functions = [what for what in ("score_mod", "mask_mod") if getattr(self, f"has_{what}")]
+        functions = [what for what in ("score_mod", "mask_mod", "prob_mod") if getattr(self, f"has_{what}")]
         return f"<attnc.Mod {self.name}: {', '.join([*functions, *map(str, self.captures)])}>"
 
 

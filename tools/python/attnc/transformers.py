@@ -5,7 +5,7 @@
     model = AutoModelForCausalLM.from_pretrained(name, attn_implementation="attnc")
 
 Supports training and `generate` with every cache: causal, sliding-window and chunked masks, padding, packed sequences,
-soft caps, sinks. Needs torch and transformers 5.
+soft caps, sinks, dropout. Needs torch and transformers 5.
 """
 
 import functools
@@ -19,7 +19,7 @@ from transformers.utils import logging
 from .launch import ALIGNED, Launch, Sequences
 from .torch.autograd import attend, wanted_by
 from .torch.block_mask import BlockMask
-from .torch.flex import autocast, flex_attention
+from .torch.flex import autocast, flex_attention, seed_like, with_prob
 from .torch.graphs import attend_in_graph, attend_recorded, is_recorded, is_traced
 from .torch.kernels import check_dtype
 from .torch.serving import weight_of_keys
@@ -187,6 +187,11 @@ def mask(
 # ---- Attention ------------------------------------------------------------------------------------------------------
 
 
+def _changed(softcap, bias, dropout_p, query):
+    """Returns the score_mod of a soft cap and a bias, and with it dropout. `query` has the device."""
+    return with_prob(_score_mod(softcap, bias), None, dropout_p, seed_like, query)
+
+
 def _score_mod(softcap, bias):
     """`bias` is None, or a mask that is added, [B or 1, H or 1, rows of q, rows of k]."""
     if bias is None:
@@ -242,11 +247,10 @@ def attention(
     sliding_window=None, is_causal=None, position_bias=None, **kwargs,
 ):  # fmt: skip
     """Implements AttentionInterface: returns ([B, Q_LEN, H, DV], None) for query [B, H, Q_LEN, D], key and value.
-    Raises ValueError if there is dropout."""
+    `dropout` counts if the module is training."""
     if kwargs.get("output_attentions"):
         _warn("attnc returns no attention weights: output_attentions=True needs attn_implementation='eager'")
-    if dropout:
-        raise ValueError(f"attnc has no dropout: set the model's attention_dropout to 0 (it is {dropout}), or use eval()")
+    dropout_p = dropout if getattr(module, "training", True) else 0.0
     starts, longest = kwargs.get("cu_seq_lens_q"), kwargs.get("max_length_q")
     if starts is None and isinstance(attention_mask, Mask) and attention_mask.is_unpadded and _may_read(query):
         _check_positions(attention_mask, kwargs.get("position_ids"))
@@ -276,19 +280,23 @@ def attention(
         block_mask = attention_mask  # PyTorch's own
     elif is_causal and query.shape[2] > 1:
         mask_mod = _causal
-    out, lse = _attend(query, key, value, softcap, bias, mask_mod, block_mask, sequences, scaling, s_aux is not None)
+    out, lse = _attend(
+        query, key, value, softcap, bias, dropout_p, mask_mod, block_mask, sequences, scaling, s_aux is not None
+    )  # fmt: skip
     if s_aux is not None:
         out = out * weight_of_keys(lse, s_aux).to(out.dtype)
     return out.transpose(1, 2).contiguous(), None
 
 
-def _attend(query, key, value, softcap, bias, mask_mod, mask, sequences, scaling, wants_lse):
+def _attend(query, key, value, softcap, bias, dropout_p, mask_mod, mask, sequences, scaling, wants_lse):
     """Returns (out, lse or None if it is not wanted). `mask` is None, a Mask, or PyTorch's. Raises ValueError for float64."""
     query, key, value = autocast(query, key, value)
     check_dtype("query", query)
     is_traced_here = torch.compiler.is_dynamo_compiling()
     if is_traced_here and not is_traced:  # this breaks the graph
-        return _attend_outside(query, key, value, softcap, bias, mask_mod, mask, sequences, scaling, wants_lse)
+        return _attend_outside(
+            query, key, value, softcap, bias, dropout_p, mask_mod, mask, sequences, scaling, wants_lse
+        )  # fmt: skip
     if isinstance(mask, Mask) and sequences.cu_seqlens_q is None:
         mask_mod = mask.mask_mod
         wants_gradients = torch.is_grad_enabled() and (query.requires_grad or key.requires_grad or value.requires_grad)
@@ -296,23 +304,25 @@ def _attend(query, key, value, softcap, bias, mask_mod, mask, sequences, scaling
             mask_mod, lengths = mask.at_end
             sequences = Sequences(kv_lengths=lengths)
     elif mask is not None and not isinstance(mask, Mask):
-        score_mod = _score_mod(softcap, bias)
+        score_mod = _changed(softcap, bias, dropout_p, query)
         return flex_attention(query, key, value, score_mod, mask, scaling, enable_gqa=True, return_lse=True)
     batch, heads, q_len, head_dim = query.shape
     scale = head_dim**-0.5 if scaling is None else float(scaling)
     if is_traced_here or is_recorded(query, key, value):
-        score_mod = _score_mod(softcap, bias)
+        score_mod = _changed(softcap, bias, dropout_p, query)
         attend_here = attend_in_graph if is_traced_here else attend_recorded
         return attend_here(query, key, value, score_mod, mask_mod, scale, sequences)[:2]
     if sequences.cu_seqlens_q is not None:
         batch = sequences.cu_seqlens_q.shape[0] - 1
     problem = batch, heads, key.shape[1], q_len, key.shape[2]
-    # All layers share a mask, and so the translation of the first layer.
-    kept = mask.__dict__.setdefault("_translations", {}) if isinstance(mask, Mask) and bias is None else {}
+    # All layers share a mask, and so the translation of the first layer, unless each has its own bias or seed.
+    is_shared = isinstance(mask, Mask) and bias is None and not dropout_p
+    kept = mask.__dict__.setdefault("_translations", {}) if is_shared else {}
     place = softcap, id(mask_mod), query.device, problem
     translation = kept.get(place)
     if translation is None:
-        translation = translate(_score_mod(softcap, bias), mask_mod, device=query.device, problem=problem)
+        score_mod = _changed(softcap, bias, dropout_p, query)
+        translation = translate(score_mod, mask_mod, device=query.device, problem=problem)
         kept[place] = translation
     text, captures, numbers = translation.given()
     launch = Launch(numbers, scale, mask, sequences, None, text, None, *wanted_by(query, key, value, captures))

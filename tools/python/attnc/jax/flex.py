@@ -8,8 +8,9 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from .._diagnostics import check_heads, check_mask_mod, check_mask_sizes, check_score_mod, other_lengths
+from .._diagnostics import check_heads, check_mask_mod, check_mask_sizes, check_mod, other_lengths
 from .._suspicions import warn_of_mask
+from ..prob_mods import check_dropout, dropped
 from .calls import attention_backward_p, attention_p, mod_of
 from .translation import check_sizes, translated
 
@@ -102,10 +103,23 @@ def _along_all(arrays):
     return [lax.pcast(x, of_others, to="varying") if of_others else x for x, of_others in zip(arrays, missing)]
 
 
+def _with_dropout(prob_mod, dropout_p, key):
+    if isinstance(dropout_p, jax.core.Tracer):
+        raise TypeError("dropout_p is traced: give a Python number, as by static_argnames of jax.jit")
+    check_dropout(dropout_p)
+    if not dropout_p:
+        return prob_mod
+    if key is None:
+        raise ValueError("dropout_p is given without dropout_key: give a key, as jax.random.split() makes for each call")
+    seed = lax.bitcast_convert_type(jax.random.bits(key, dtype=jnp.uint32), jnp.int32)
+    return dropped(prob_mod, dropout_p, seed, jnp.where)
+
+
 def flex_attention(
     query: jax.Array, key: jax.Array, value: jax.Array, score_mod: ModFunction | None = None,
     block_mask: BlockMask | ModFunction | None = None, scale: float | None = None, enable_gqa: bool = False,
-    return_lse: bool = False,
+    return_lse: bool = False, *, prob_mod: ModFunction | None = None, dropout_p: float = 0.0,
+    dropout_key: jax.Array | None = None,
 ) -> typing.Any:  # fmt: skip
     """Computes attention with kernels that attnc compiles from score_mod and mask_mod.
 
@@ -115,6 +129,10 @@ def flex_attention(
     scalars, may capture arrays, and are traced at each call; under jax.jit once. `scale` defaults to 1 / sqrt(E).
     `enable_gqa` allows fewer heads of key and value.
 
+    prob_mod(prob, b, h, q_idx, kv_idx) returns the weight that multiplies a row of value, from that of the softmax: its
+    multiple by what does not depend on it. `dropout_p` is the share of weights to drop behind it; those left are divided
+    by 1 - dropout_p. They are drawn by `dropout_key`, a key of jax.random: equal keys drop equal weights.
+
     Returns out [B, H, L, EV]. With `return_lse`, also returns lse [B, H, L] (float32, natural logarithm). A row without
     a live score gives 0, and lse -inf.
 
@@ -122,17 +140,19 @@ def flex_attention(
     jax.shard_map work; in a program that XLA partitions, attention is not split. On the CPU, attnc computes with its
     fp64 reference, slowly; CpuWarning says so once.
 
-    Raises UntranslatableError for a mod that attnc cannot translate, IndexError for a captured array that is too short
+    Raises UntranslatableError for a mod that attnc cannot translate, ModError for a prob_mod that is no multiple of prob, IndexError for a captured array that is too short
     for its positions, ValueError and TypeError for operands that do not fit.
     """
     if isinstance(scale, jax.core.Tracer):
         raise TypeError("scale is traced: give a Python number, or multiply query by it and give scale=1.0")
     query, key, value = jnp.asarray(query), jnp.asarray(key), jnp.asarray(value)
     _check(query, key, value, enable_gqa, block_mask)
-    check_score_mod(score_mod)
+    check_mod("score_mod", score_mod)
+    check_mod("prob_mod", prob_mod)
+    prob_mod = _with_dropout(prob_mod, dropout_p, dropout_key)
     mask_mod = block_mask.mask_mod if isinstance(block_mask, BlockMask) else block_mask
     problem = *query.shape[:2], key.shape[1], query.shape[2], key.shape[2]
-    mods, captured = translated(score_mod, mask_mod, problem)
+    mods, captured = translated(score_mod, mask_mod, prob_mod, problem)
     mod_of(mods.text)  # raises what is wrong with it here, and not while XLA compiles
     if mask_mod is not None:
         warn_of_mask(mask_mod, mods.text, *jax.__path__)

@@ -19,7 +19,8 @@ from .integers import IntegerBuilder
 from .operations import check_operation, searched
 
 _POSITIONS = (jax.ShapeDtypeStruct((), jnp.int32),) * 4
-_PARAM_TYPES = {"score_mod": (jax.ShapeDtypeStruct((), jnp.float32), *_POSITIONS), "mask_mod": _POSITIONS}
+_OF_SCORE = jax.ShapeDtypeStruct((), jnp.float32), *_POSITIONS
+_PARAM_TYPES = {"score_mod": _OF_SCORE, "mask_mod": _POSITIONS, "prob_mod": _OF_SCORE}
 # Primitives that call a jaxpr: the name of its parameter.
 _CALLS = {"jit": "jaxpr", "remat2": "jaxpr"}
 _CALLS |= dict.fromkeys(("closed_call", "custom_jvp_call", "custom_vjp_call"), "call_jaxpr")
@@ -47,8 +48,8 @@ class Traced:
         self.what, self.jaxpr, self.places, self.inner, self.function = what, jaxpr, places, inner, function
         self.variables = [*jaxpr.constvars, *jaxpr.invars]
         if len(jaxpr.outvars) != 1:
-            found = (f"{what.removesuffix('_mod')}-result", "a tuple") if jaxpr.outvars else ("returns-none",)
-            raise of_result(function, what == "score_mod", *found)
+            found = ("mask-result" if what == "mask_mod" else "score-result", "a tuple") if jaxpr.outvars else ("returns-none",)
+            raise of_result(function, what, *found)
 
     @classmethod
     def of(cls, what, function, captured):
@@ -60,7 +61,7 @@ class Traced:
             dtype = re.search(r"\b(bool|u?int|b?float)\d*\[", str(error))
             raise asked(function, error, dtype and dtype[1], _DOOR) from error
         except TypeError as error:
-            found = of_call(function, error, what == "score_mod")
+            found = of_call(function, error, what)
             if "unhashable type" in str(error) and "Tracer" in str(error):
                 found = asked(function, error, None, _DOOR)
             if found is None:
@@ -124,7 +125,7 @@ class Captured:
 
 
 class _Translator:
-    """Translates the jaxprs of a score_mod and a mask_mod into one program."""
+    """Translates the jaxprs of mods into one program."""
 
     def __init__(self, names, problem):
         self.builder = IntegerBuilder({param: problem[name] for param, name in EXTENT_OF_PARAM.items()})
@@ -174,7 +175,7 @@ class _Translator:
             (result,) = self.run(traced.jaxpr, args, what)
         except _Placed as error:
             raise UntranslatableError(str(error)) from None
-        return self.low.result(traced.function, what == "score_mod", result, "an array")
+        return self.low.result(traced.function, what, result, "an array")
 
     def run(self, jaxpr, args, what):
         """Returns the results of a jaxpr. `args` are its constants and arguments."""
@@ -279,7 +280,7 @@ def _user_frame(traceback):
 
 
 class Mods:
-    """A score_mod and a mask_mod, translated for a problem. They equal others of one text over arrays of one kind."""
+    """The mods of an attention, translated for a problem. They equal others of one text over arrays of one kind."""
 
     def __init__(self, traced, hints, avals, problem):
         """`traced` holds a Traced for each mod; `hints` and `avals` are names and avals of all captured arrays. `problem`
@@ -291,7 +292,7 @@ class Mods:
         for mod in traced:
             outputs[mod.what.removesuffix("_mod")] = translator.value_of(mod, avals)
             value = outputs[mod.what.removesuffix("_mod")]
-            warn_of(mod.function, mod.what == "score_mod", value, translator.builder.nodes, *_DOOR.folders)
+            warn_of(mod.function, mod.what, value, translator.builder.nodes, *_DOOR.folders)
         program = Program(translator.builder, outputs, sizes)
         program.check(sizes, {capture.name: capture.shape for capture in program.captures})
         self.text = program.text()
@@ -316,9 +317,10 @@ class Mods:
         return f"<mods of {', '.join(self.names) or 'no captures'}>"
 
 
-def translated(score_mod, mask_mod, problem):
+def translated(score_mod, mask_mod, prob_mod, problem):
     """Returns (Mods, the captured arrays)."""
-    given = [(what, mod) for what, mod in (("score_mod", score_mod), ("mask_mod", mask_mod)) if mod is not None]
+    mods = {"score_mod": score_mod, "mask_mod": mask_mod, "prob_mod": prob_mod}
+    given = [(what, mod) for what, mod in mods.items() if mod is not None]
     captured = Captured([mod for _, mod in given])
     traced = [Traced.of(what, mod, captured) for what, mod in given]
     arrays = [jnp.asarray(array) for array in captured.arrays]

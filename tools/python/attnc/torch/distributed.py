@@ -26,6 +26,7 @@ import torch.distributed as dist
 from torch.autograd.function import once_differentiable
 
 from ..launch import Launch
+from ..prob_mods import joined
 from .autograd import call_of, rows_of, run_backward
 from .flex import _check, _check_classes, _is_any_autocast_enabled, autocast
 from .kernels import like
@@ -408,27 +409,28 @@ def _from_head(mod, first):
     return mod and (lambda *at: mod(*at[:-3], at[-3] + first, *at[-2:]))
 
 
-def _placed(score_mod, mask_mod, stage, first_head):
-    """Returns both mods, of the rows and keys of a stage and of heads from `first_head` on."""
+def _placed(score_mod, prob_mod, mask_mod, stage, first_head):
+    """Returns score_mod, with a prob_mod, and mask_mod, of the rows and keys of a stage and of heads from `first_head` on.
+    """
     rows, keys, row_sequences, key_sequences = stage.rows, stage.keys, stage.row_sequences, stage.key_sequences
     if first_head:
-        score_mod, mask_mod = _from_head(score_mod, first_head), _from_head(mask_mod, first_head)
+        score_mod, prob_mod, mask_mod = (_from_head(mod, first_head) for mod in (score_mod, prob_mod, mask_mod))
 
     # Few closures, since each call looks up what they hold.
     if row_sequences is None:
-        placed_score = lambda score, b, h, q_idx, kv_idx: score_mod(score, b, h, rows(q_idx), keys(kv_idx))
+        placed = lambda mod: mod and (lambda x, b, h, q_idx, kv_idx: mod(x, b, h, rows(q_idx), keys(kv_idx)))
         placed_mask = lambda b, h, q_idx, kv_idx: mask_mod(b, h, rows(q_idx), keys(kv_idx))
-        return score_mod and placed_score, mask_mod and placed_mask
+        return joined(placed(score_mod), placed(prob_mod)), mask_mod and placed_mask
 
-    def placed_score(score, b, h, q_idx, kv_idx):
-        return score_mod(score, row_sequences(q_idx), h, rows(q_idx), keys(kv_idx))
+    def placed(mod):
+        return mod and (lambda x, b, h, q_idx, kv_idx: mod(x, row_sequences(q_idx), h, rows(q_idx), keys(kv_idx)))
 
     def placed_mask(b, h, q_idx, kv_idx):
         sequence = row_sequences(q_idx)
         is_one = sequence == key_sequences(kv_idx)
         return is_one & mask_mod(sequence, h, rows(q_idx), keys(kv_idx)) if mask_mod else is_one
 
-    return score_mod and placed_score, placed_mask
+    return joined(placed(score_mod), placed(prob_mod)), placed_mask
 
 
 def _check_plan(query, key, value, mask_mod, plan, rank):
@@ -460,6 +462,7 @@ def flex_attention(
     score_mod: typing.Callable[..., torch.Tensor] | None = None, block_mask: typing.Any = None,
     scale: float | None = None, enable_gqa: bool = False, return_lse: bool = False, *, plan: ShardPlan,
     group: typing.Any = None, reduce_captured: bool = True,
+    prob_mod: typing.Callable[..., torch.Tensor] | None = None,
 ) -> typing.Any:  # fmt: skip
     """Computes attention over all ranks of a group, like attnc.torch.flex_attention on one.
 
@@ -489,7 +492,7 @@ def flex_attention(
     device = query.device
     batches = plan.shape[0] if plan._is_ragged else query.shape[0]
     problem = batches, query.shape[1], key.shape[1], *plan.shape[3:]
-    whole = translate(score_mod, mask_mod, device=device, problem=problem)
+    whole = translate(score_mod, mask_mod, prob_mod=prob_mod, device=device, problem=problem)
     team = Team(plan, rank, group) if plan.head_groups > 1 else None
     batch, head_dim, heads, kv_heads = query.shape[0], query.shape[3], query.shape[1], key.shape[1]
     if team:
@@ -513,7 +516,7 @@ def flex_attention(
         if not stage.has_work or not batch or not heads:
             works.append(None)
             continue
-        mods = _placed(score_mod, mask_mod, stage, team.group * heads if team else 0)
+        mods = _placed(score_mod, prob_mod, mask_mod, stage, team.group * heads if team else 0)
         problem = batch, heads, kv_heads, stage.span.stop - stage.span.start, stage.key_count
         text, tensors, numbers = translate(*mods, device=device, problem=problem).given()
         places = {name: place(tensor) for name, tensor in tensors.items()}

@@ -14,6 +14,7 @@ import torch
 
 from ..launch import ALIGNED, Launch, Sequences
 from .autograd import call_of, rows_of, run_backward
+from .flex import seed_like, with_prob
 from .kernels import ANEW, like
 from .translation import translate
 
@@ -65,10 +66,9 @@ class _Problem:
 
     def __init__(
         self, q, k, v, cu_q, cu_k, max_q, max_k, dropout_p, is_causal, *, scale=None, window_size_left=None,
-        window_size_right=None,
+        window_size_right=None, rng_state=None,
     ):  # fmt: skip
-        if dropout_p:
-            raise RuntimeError("attnc has no dropout: set dropout_p=0, or torch.nn.attention.restore_flash_attention_impl()")
+        """`rng_state` is that of the forward pass, for its backward pass."""
         left = -1 if window_size_left is None else int(window_size_left)
         right = 0 if is_causal else -1 if window_size_right is None else int(window_size_right)
         self.is_ragged, sequences, batch, offset = cu_q is not None, ALIGNED, q.shape[0], k.shape[1] - q.shape[1]
@@ -79,7 +79,10 @@ class _Problem:
         q, k, v = [rows_of(self.ours(x)) for x in (q, k, v)]
         scale = q.shape[-1] ** -0.5 if scale is None else float(scale)
         problem = batch, q.shape[1], k.shape[1], q.shape[2], k.shape[2]
-        text, captures, numbers = translate(*mods_of(left, right, offset), device=q.device, problem=problem).given()
+        self.seed = None if not dropout_p else seed_like(q) if rng_state is None else rng_state.view(torch.int64)[0]
+        score_mod, mask_mod = mods_of(left, right, offset)
+        score_mod = with_prob(score_mod, None, dropout_p, lambda _: self.seed, q)
+        text, captures, numbers = translate(score_mod, mask_mod, device=q.device, problem=problem).given()
         self.operands = q, k, v, captures
         self.launch = functools.partial(Launch, numbers, scale, ANEW, sequences, None, text)
 
@@ -90,13 +93,13 @@ class _Problem:
         return tensor[0].transpose(0, 1) if self.is_ragged else tensor.transpose(1, 2)
 
     def forward(self, out=None):
-        """Returns (out, lse) in the layout of PyTorch. `out` is written if it is given."""
+        """Returns (out, lse, the seed or None) in the layout of PyTorch. `out` is written if it is given."""
         q, k, v, captures = self.operands
         mine = like(q, v.shape[-1]) if out is None else self.ours(out)
         lse = torch.empty(mine.shape[:3], dtype=torch.float32, device=mine.device)
         launch = self.launch(mine)
         call_of(launch, q, k, v, captures).forward(launch, q, k, v, captures.values(), mine, lse, None)
-        return self.theirs(mine), lse[0] if self.is_ragged else lse
+        return self.theirs(mine), lse[0] if self.is_ragged else lse, self.seed
 
     def backward(self, dout, out, lse):
         out, lse = rows_of(self.ours(out)), lse[None] if self.is_ragged else lse
@@ -112,10 +115,13 @@ def _check(**given):
             raise RuntimeError(f"attnc does not take {name} here: use attnc.torch.flex_attention, or another implementation")
 
 
-def _states(query):
-    """Returns what takes the place of states of random numbers, which only dropout has, and of the debug mask."""
-    seeds = [torch.zeros(shape, dtype=torch.uint64, device=query.device) for shape in ((2,), ())]
-    return *seeds, query.new_empty(0)
+def _states(query, seed):
+    """Returns the state of random numbers, a seed or none, and what takes the place of an unused one and of the debug mask.
+    """
+    state, unused = (torch.zeros(shape, dtype=torch.int64, device=query.device) for shape in ((2,), ()))
+    if seed is not None:
+        state[0] = seed
+    return state.view(torch.uint64), unused.view(torch.uint64), query.new_empty(0)
 
 
 def _forward(out, *arguments, seqused_k=None, alibi_slopes=None, block_table=None, num_splits=None, **options):
@@ -125,7 +131,8 @@ def _forward(out, *arguments, seqused_k=None, alibi_slopes=None, block_table=Non
 
 
 def _flash_attention_forward(query, *arguments, **options):
-    return *_forward(None, query, *arguments, **options), *_states(query)
+    out, lse, seed = _forward(None, query, *arguments, **options)
+    return out, lse, *_states(query, seed)
 
 
 def _flash_attention_forward_no_dropout_inplace(out, *arguments, **options):
@@ -133,8 +140,8 @@ def _flash_attention_forward_no_dropout_inplace(out, *arguments, **options):
 
 
 def _flash_attention_backward(grad_out, query, key, value, out, logsumexp, *arguments, **options):
-    *operands, _rng_state, _unused = arguments
-    return _Problem(query, key, value, *operands, **options).backward(grad_out, out, logsumexp)
+    *operands, rng_state, _unused = arguments
+    return _Problem(query, key, value, *operands, rng_state=rng_state, **options).backward(grad_out, out, logsumexp)
 
 
 def _scaled_dot_product_flash_attention(
@@ -173,7 +180,7 @@ class _Active:
 def register() -> None:
     """Registers attnc as an implementation of flash attention: `activate_flash_attention_impl("attnc")` of
     torch.nn.attention takes it, for this process, and `restore_flash_attention_impl()` goes back. It serves bfloat16 and
-    float16 without dropout, key lengths in use, ALiBi slopes, and pages; for these it raises RuntimeError.
+    float16 without key lengths in use, ALiBi slopes, and pages; for these it raises RuntimeError.
 
     Raises NotImplementedError if this PyTorch has no registry, which came with 2.11."""
     found = getattr(torch.nn.attention, "register_flash_attention_impl", None)

@@ -6,9 +6,10 @@ import torch
 from torch.nn.attention import flex_attention as flex
 
 from .. import _spec as c
-from .._diagnostics import check_heads, check_mask_sizes, check_score_mod, other_lengths
+from .._diagnostics import check_heads, check_mask_sizes, check_mod, other_lengths
 from .._suspicions import warn_of_mask
 from ..launch import ALIGNED, OPTIONS, Launch, members_of
+from ..prob_mods import check_dropout, dropped, joined
 from .autograd import attend, attend_by, is_current, wanted_by
 from .block_mask import form_of, has_lists, mask_mod_of
 from .errors import OperandError
@@ -191,6 +192,21 @@ def _masks_nothing(block_mask):
     return block_mask.mask_mod is flex.noop_mask and _covers_all(block_mask)
 
 
+def seed_like(tensor):
+    """Returns a seed on the device of a tensor, from PyTorch's generator there."""
+    return torch.randint((1 << 63) - 1, (), device=tensor.device)
+
+
+def with_prob(score_mod, prob_mod, dropout_p, seed_of, tensor):
+    """Returns what goes where a score_mod goes, with a prob_mod and dropout. Seeds are drawn by `seed_of(tensor)`, if
+    there is dropout."""
+    check_dropout(dropout_p)
+    if dropout_p:
+        check_mod("prob_mod", prob_mod)
+        prob_mod = dropped(prob_mod, dropout_p, seed_of(tensor), torch.where)
+    return joined(score_mod, prob_mod)
+
+
 def settled(query, key, value, block_mask, enable_gqa, return_lse, kernel_options, return_aux, arch):
     """Returns (query, key, value, mask_mod, options, fp8) of a call that launches nothing, after the checks of
     flex_attention(). The operands may be on the meta device. `arch`: see check_fp8()."""
@@ -214,12 +230,17 @@ def flex_attention(
     score_mod: typing.Callable[..., torch.Tensor] | None = None, block_mask: flex.BlockMask | None = None,
     scale: float | None = None, enable_gqa: bool = False, return_lse: bool = False,
     kernel_options: "FlexKernelOptions | dict[str, typing.Any] | None" = None, *, return_aux: typing.Any = None,
+    prob_mod: typing.Callable[..., torch.Tensor] | None = None, dropout_p: float = 0.0,
 ) -> typing.Any:  # fmt: skip
     """Computes attention like torch.nn.attention.flex_attention.flex_attention, with kernels that attnc compiles from
     score_mod and block_mask.mask_mod.
 
     torch.compile is not needed. Mods are used unchanged, including closures over tensors. Captured tensors that require
     gradients receive them. On the CPU, attnc computes with its fp64 reference, slowly; CpuWarning says so once.
+
+    prob_mod(prob, b, h, q_idx, kv_idx) returns the weight that multiplies a row of value, from that of the softmax: its
+    multiple by what does not depend on it. `dropout_p` is the share of weights to drop behind it; those left are divided
+    by 1 - dropout_p. Its seed comes from PyTorch's generator of the device, without a wait for the GPU.
 
     `kernel_options` take the names of attnc_prepare_options in C. "tile" and "backward_tile" are the kernels' tiles, in the
     spelling of `attnc tune`, and "low_rank_error" says how far a low-rank term of score_mod may be off, as a part of its
@@ -230,10 +251,12 @@ def flex_attention(
     Operands of different dtypes are converted to a common one, as copies, and the result to that of query. Kernels then
     compute in float32 if one of them is float32, or if they are float16 and bfloat16.
 
-    Raises UntranslatableError for a mod that attnc cannot translate, OperandError for a block mask of other lengths or
+    Raises UntranslatableError for a mod that attnc cannot translate, ModError for a prob_mod that is no multiple of prob, OperandError for a block mask of other lengths or
     of another device, and NotImplementedError for a NestedTensor, a DTensor, operands without four dims, and head dims
     that "fp8" does not take.
     """
+    if prob_mod is not None or dropout_p:
+        score_mod = with_prob(score_mod, prob_mod, dropout_p, seed_like, query)
     is_traced_here = torch.compiler.is_dynamo_compiling()
     wants_lse, wants_max = return_lse or return_aux is not None, return_aux is not None and return_aux.max_scores
     look = None
@@ -274,7 +297,7 @@ def flex_attention(
     if head_dim == 0:
         raise ValueError("query has head dim 0: it must have columns")
     if not is_traced_here:
-        check_score_mod(score_mod)
+        check_mod("score_mod", score_mod)
     if fp8:
         check_fp8(query, value, fp8)
     mask_mod = lists = None

@@ -25,6 +25,7 @@ from torch.fx.experimental.proxy_tensor import ProxyTorchDispatchMode, get_proxy
 
 from .._ir_text import DIMS
 from ..launch import ALIGNED, Launch, Sequences
+from ..prob_mods import joined
 from .autograd import rows_of
 from .guards import describe
 from .kernels import ANEW
@@ -163,21 +164,31 @@ def _translation(score_mod, mask_mod, score_captures, mask_captures, problem):
         def translated(stand_ins):
             stand_ins = [stand_ins[at] for at in first]
             of_score, of_mask = stand_ins[: len(score_captures)], stand_ins[len(score_captures) :]
-            traced_score = None
-            if not _is_identity(score_mod):
-                traced_score = lambda *args: _value(score_mod(*args, *of_score))  # noqa: E731
-                traced_score.__wrapped__ = score_mod  # whose code it is
+            score, *prob = (_traced(score_mod, of_score, at) for at in range(_results(score_mod)))
+            score = joined(None if _is_identity(score_mod) else score, *prob or [None])
             names = _names(score_mod, len(score_captures)) + _names(mask_mod, len(mask_captures))
-            traced_mask = lambda *args: _value(mask_mod(*args, *of_mask))  # noqa: E731
-            return translate_traced(traced_score, traced_mask, stand_ins, names)
+            return translate_traced(score, _traced(mask_mod, of_mask), stand_ins, names)
 
         plan = _in_thread(lambda: _plan_for(captures, problem, translated))
         found = of_mask[key] = weakref.ref(score_mod), plan
     return found[1]
 
 
-def _value(result):
-    return result[0] if isinstance(result, (tuple, list)) else result
+def _results(graph):
+    """Returns the number of results of a traced mod."""
+    result = list(graph.graph.nodes)[-1].args[0]
+    return len(result) if isinstance(result, (tuple, list)) else 1
+
+
+def _traced(graph, captures, at=0):
+    """Returns the function of one result of a traced mod over captures."""
+
+    def mod(*args):
+        result = graph(*args, *captures)
+        return result[at] if isinstance(result, (tuple, list)) else result
+
+    mod.__wrapped__ = graph  # whose code it is
+    return mod
 
 
 def _tensor_of(captured, device):

@@ -24,7 +24,7 @@ def asked(function, error, dtype):
     return _diagnostics.asked(function, error, dtype, _DOOR)
 
 
-def refusal(function, error, is_score_mod):
+def refusal(function, error, what):
     """Returns the error to raise in place of one that code of a mod raised. None: it is the mod's own."""
     told = str(error)
     if isinstance(error, UntranslatableError):
@@ -32,4 +32,4 @@ def refusal(function, error, is_score_mod):
         return UntranslatableError(f"{place}: {told}") if place and place not in told else error
     if isinstance(error, KeyError) and "Tensor" in told or "is not supported for tensor subclasses" in told:
         return asked(function, error, None)
-    return of_call(function, error, is_score_mod)
+    return of_call(function, error, what)

@@ -178,22 +178,22 @@ class _Captures(TorchFunctionMode):
         return torch.ops.aten.index(tensor, indices)
 
 
-def trace(function, is_score_mod, device, stand_ins=None, with_lines=False):
-    """Returns (the graph of a mod, captured tensors whose numbers it read, user code that ran, Sizes). Captured tensors
+def trace(function, what, device, stand_ins=None, with_lines=False):
+    """Returns (the graph of a mod, `what`, captured tensors whose numbers it read, user code that ran, Sizes). Captured tensors
     are attributes of the graph. `stand_ins` maps the id of a captured tensor without values to the tensor used instead.
     `with_lines`: whether the stack trace of a node is "file:line", which takes as long again."""
     sizes = Sizes(stand_ins is not None, not stand_ins)
     try:
-        return _traced(function, is_score_mod, device, stand_ins, with_lines, sizes)
+        return _traced(function, what, device, stand_ins, with_lines, sizes)
     except Exception:
         if not sizes.axes:
             raise
-    return _traced(function, is_score_mod, device, stand_ins, with_lines, Sizes(False, not stand_ins))
+    return _traced(function, what, device, stand_ins, with_lines, Sizes(False, not stand_ins))
 
 
-def _traced(function, is_score_mod, device, stand_ins, with_lines, sizes):
+def _traced(function, what, device, stand_ins, with_lines, sizes):
     scalars = [torch.zeros((), dtype=torch.int64, device=device) for _ in range(4)]
-    if is_score_mod:
+    if what != "mask_mod":
         scalars.insert(0, torch.zeros((), dtype=torch.float32, device=device))
     numbers, ran = _Numbers(name_of(function), stand_ins is None), Ran()
 
@@ -211,7 +211,7 @@ def _traced(function, is_score_mod, device, stand_ins, with_lines, sizes):
     except (DataDependentOutputException, GuardOnDataDependentSymNode, DynamicOutputShapeException) as error:
         raise asked(function, error, numbers.dtype) from None  # without torch's own story, which is of its compiler
     except Exception as error:
-        found = refusal(function, error, is_score_mod)
+        found = refusal(function, error, what)
         if found is None:
             raise
         raise found from None

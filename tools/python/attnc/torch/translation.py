@@ -12,6 +12,7 @@ from .._diagnostics import kind_of, of_result
 from .._ir_text import DIMS, PARAMS, Builder, Capture, Program, halves
 from .._suspicions import warn_of
 from ..mod import Mod
+from ..prob_mods import joined, parts
 from .aten import HANDLERS
 from .errors import UntranslatableError
 from .guards import describe
@@ -101,16 +102,15 @@ class _Graphs:
 
     # ---- Graphs ----
 
-    def value_of(self, function, is_score_mod):
+    def value_of(self, function, what):
         """Returns the value that the mod returns."""
-        what = "score_mod" if is_score_mod else "mask_mod"
-        graph, asked, codes, sizes = trace(function, is_score_mod, self.device, self.stand_ins)
+        graph, asked, codes, sizes = trace(function, what, self.device, self.stand_ins)
         self.codes.update(codes)
         self.sizes += sizes.known
         places = {self.place_of.get(id(tensor)) for tensor in asked}
         self.is_complete = self.is_complete and None not in places
         self.asked |= places - {None}
-        params = iter([*PARAMS][not is_score_mod :])
+        params = iter([*PARAMS][what == "mask_mod" :])
         values, views = {}, {}
         for node in graph.graph.nodes:
             if node.op == "placeholder":
@@ -130,28 +130,28 @@ class _Graphs:
                     self._check_writes(node, views)
                     values[node] = self._call(node, values, what)
                 except UntranslatableError as error:
-                    place = self._line_of(node, function, is_score_mod)
+                    place = self._line_of(node, function, what)
                     raise UntranslatableError(f"{place}: {error}" if place else str(error)) from None
             elif node.op == "output":
-                return self._result(torch.fx.map_arg(node.args[0], values.get), function, is_score_mod)
+                return self._result(torch.fx.map_arg(node.args[0], values.get), function, what)
         raise AssertionError("a graph without an output")
 
-    def _line_of(self, node, function, is_score_mod):
+    def _line_of(self, node, function, what):
         """Returns "file:line" of a node, from a second trace. Empty or None if it is unknown."""
-        graph, *_ = trace(function, is_score_mod, self.device, self.stand_ins, with_lines=True)
+        graph, *_ = trace(function, what, self.device, self.stand_ins, with_lines=True)
         return next((x.stack_trace for x in graph.graph.nodes if (x.name, x.target) == (node.name, node.target)), "")
 
-    def _result(self, result, function, is_score_mod):
-        if isinstance(result, bool) or isinstance(result, (int, float)) and is_score_mod:
+    def _result(self, result, function, what):
+        if isinstance(result, bool) or isinstance(result, (int, float)) and what != "mask_mod":
             value = self.builder.const(result, "bool" if isinstance(result, bool) else "f32")
             result = Array(None, (), lambda indices: value)
         if isinstance(result, Array):
-            return self.low.result(function, is_score_mod, result, "a tensor")
+            return self.low.result(function, what, result, "a tensor")
         if result is None:
-            raise of_result(function, is_score_mod, "returns-none")
+            raise of_result(function, what, "returns-none")
         name = type(result).__name__
         found = kind_of(name) if name in ("int", "float") else f"a {name}"
-        raise of_result(function, is_score_mod, "score-result" if is_score_mod else "mask-result", found)
+        raise of_result(function, what, "mask-result" if what == "mask_mod" else "score-result", found)
 
     def _call(self, node, values, what):
         name = _name_of(node.target)
@@ -327,15 +327,16 @@ _lock = threading.RLock()
 
 def translate(
     score_mod: typing.Callable[..., typing.Any] | None = None, mask_mod: typing.Callable[..., typing.Any] | None = None, *,
-    device: str | torch.device = "cpu", problem: tuple[int, ...] = (),
+    prob_mod: typing.Callable[..., typing.Any] | None = None, device: str | torch.device = "cpu", problem: tuple[int, ...] = (),
 ) -> Translation:  # fmt: skip
-    """Translates a score_mod and a mask_mod of FlexAttention into a mod of attnc.
+    """Translates a score_mod and a mask_mod of FlexAttention, and a prob_mod, into a mod of attnc.
 
     `problem` is (B, H, HKV, Q_LEN, KV_LEN) of the call. If an axis of a captured tensor has one of these extents and
     the matching position indexes it, the axis is declared with that extent by name, so that it may change. `device` is
     that of q, k and v. Functions are not traced again if their code, their numbers, and the shapes and dtypes of their
     tensors are known. Raises UntranslatableError.
     """
+    score_mod = joined(score_mod, prob_mod)
     functions = [function for function in (score_mod, mask_mod) if function is not None]
     description = describe(*functions)
     first = key = description.key
@@ -415,18 +416,18 @@ def together(mask_mods):
     description = describe(*mask_mods)
     device = next((tensor.device for tensor in description.tensors if tensor.dim()), torch.device("cpu"))
     graphs = _Graphs(description, device)
-    return graphs.builder, [graphs.value_of(mask_mod, False) for mask_mod in mask_mods]
+    return graphs.builder, [graphs.value_of(mask_mod, "mask_mod") for mask_mod in mask_mods]
 
 
 def _traced(score_mod, mask_mod, description, device, stand_ins=None):
     graphs, outputs = _Graphs(description, device, stand_ins), {}
-    if score_mod is not None:
-        outputs["score"] = graphs.value_of(score_mod, True)
-    if mask_mod is not None:
-        outputs["mask"] = graphs.value_of(mask_mod, False)
-    for mod, is_score_mod, value in zip((score_mod, mask_mod), (True, False), map(outputs.get, ("score", "mask"))):
-        if value is not None:
-            warn_of(mod, is_score_mod, value, graphs.builder.nodes, TORCH)
+    score_mod, prob_mod = parts(score_mod)
+    mods = {"score_mod": score_mod, "mask_mod": mask_mod, "prob_mod": prob_mod}
+    given = {what: mod for what, mod in mods.items() if mod is not None}
+    for what, mod in given.items():
+        outputs[what.removesuffix("_mod")] = graphs.value_of(mod, what)
+    for what, mod in given.items():
+        warn_of(mod, what, outputs[what.removesuffix("_mod")], graphs.builder.nodes, TORCH)
     return _Entry(graphs, outputs, description.alive)
 
 
@@ -434,7 +435,7 @@ def parsed(score_mod, mask_mod, device, problem):
     """Returns (Mod, captures, captured tensors) of mods for operands of these sizes. `captures` are on the CPU."""
     text, tensors, scalars = translate(score_mod, mask_mod, device=device, problem=problem).given()
     captures = {name: tensor.detach().cpu() for name, tensor in tensors.items()}
-    name = getattr(score_mod or mask_mod, "__name__", "")
+    name = getattr(parts(score_mod)[0] or mask_mod, "__name__", "")
     if name.isidentifier() and not text.startswith("source "):
         text = f'source "{name}"\n{text}'
     return Mod.parse_ir(text, name="<torch>"), {**captures, **scalars}, tensors
