@@ -288,11 +288,17 @@ private:
     if (!one.prob && !namesProb) prob = only(functionsOf(body, kProbMod), kProbMod, ast);
   }
 
+  /// Returns the kind of mod that a function of the module is by its parameters, unless it is bound to prob_mod.
+  const Kind* kindOfNamed(llvm::StringRef name, Object value) const {
+    const bool isProb = name == kProbMod.name || (prob && isSameFunction(value, prob->function));
+    return isProb ? &kProbMod : kindOf(value);
+  }
+
   /// Returns the functions of the module of a kind. Imported functions do not count: they are helpers.
   std::vector<Candidate> functionsOf(const Block& body, const Kind& kind) const {
     std::vector<Candidate> candidates;
     for (auto& [name, value] : tracer.globals.names)
-      if ((name == "prob_mod" ? &kProbMod : kindOf(value)) == &kind && !value.is<const Builtin*>())
+      if (kindOfNamed(name, value) == &kind && !value.is<const Builtin*>())
         candidates.push_back({name, value, bindingOf(body, name), fmt::format("it takes {} arguments", kind.arity)});
     llvm::sort(candidates, [](const Candidate& a, const Candidate& b) {
       return std::make_tuple(a.loc.begin, a.name) < std::make_tuple(b.loc.begin, b.name);

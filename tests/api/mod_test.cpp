@@ -117,6 +117,19 @@ TEST_CASE("a mod given as IR has no outputs that attnc derives") {
   CHECK(refused.message.find("`kv_begin` is derived by attnc") != std::string::npos);
 }
 
+TEST_CASE("IR text may say what a prob_mod returns in place of its factor") {
+  const std::string end = "output prob(score, b, h, q_idx, kv_idx) -> %v\n";
+  const Mod half = take(Mod::parseIr("%v = div f32 %score, 2.0\n" + end));
+  CHECK(half.hasProbMod());
+  CHECK(half.hash() == take(Mod::parse("def prob_mod(prob, b, h, q, k): return prob / 2")).hash());
+  CHECK(half.hash() == take(Mod::parseIr("output prob_factor(b, h, q_idx, kv_idx) -> 0.5\n")).hash());
+  for (const char* text : {"%v = mul f32 %score, %score\n", "%v = lt f32 %score, 0.5\n", "%v = add i32 %b, 1\n"}) {
+    const auto mod = Mod::parseIr(text + end, "<jax>");
+    REQUIRE_FALSE(mod);
+    CHECK_THAT(mod.error().message, Catch::StartsWith("<jax>: prob_mod is not proved to return `prob` times a factor"));
+  }
+}
+
 TEST_CASE("pins become constants and are checked at launch") {
   Mod mod = parse("window: int\ndef mask_mod(b, h, q, kv): return (q - kv < window) & (kv < KV_LEN - 1)\n");
   auto pinned = take(mod.pinned({{"window", 64}, {"KV_LEN", 1000}}));

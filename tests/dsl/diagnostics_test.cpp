@@ -238,6 +238,7 @@ std::vector<Case> callsAndMods() {
       {"picked-no-mod at 1:1", "x = 1", {}, {"x"}},
       {"picked-arity at 1:1", "def f(q): return q > 1", {}, {"lambda: 3"}},
       {"picked-twice at 1:1", "def f(b, h, q, k): return q > k", {}, {"f", "f"}},
+      {"picked-twice at 1:1", "def f(prob, b, h, q, k): return prob", {}, {"f", "f"}},
       {"returns-none at 1:5", "def mask_mod(b, h, q, k): q > k"},
       {"score-result at 2:9", score("(score, 1)")},
       {"mask-result at 2:9", mask("return q_idx - kv_idx")},

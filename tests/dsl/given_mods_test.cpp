@@ -122,6 +122,30 @@ TEST_CASE("what create_block_mask and flex_attention are given is the mod", "[ds
                      "x = flex_attention(q(), 1, 2, None, bm)\n") == mask);
 }
 
+TEST_CASE("a prob_mod is given, picked, or found by the name of its first parameter", "[dsl][published]") {
+  const std::string text = kMods + "def half(prob, b, h, q_idx, kv_idx): return prob / 2\n"
+                                   "def third(prob, b, h, q_idx, kv_idx): return prob / 3\n";
+  const std::string all = irOf(text, {"causal", "soft", "half"});
+  CHECK_THAT(all, Catch::Contains("output score(") && Catch::Contains("output mask(") &&
+                      Catch::EndsWith("output prob_factor(b, h, q_idx, kv_idx) -> %5\n"));
+  const std::string call = "bm = create_block_mask(causal, 1, 1, 8, 8)\n"
+                           "def f(q, m): return flex_attention(q, q, q, soft, m, prob_mod=half)\n";
+  CHECK(irOf(text + call) == all);
+  const std::string alone = "def g(q): return flex_attention(q, q, q, prob_mod=half)\n";
+  CHECK(irOf(text + alone) == irOf(text, {"half"}));
+  CHECK(choices(text + alone) == Strings{"prob_mod half 7: given to `flex_attention` in line 9; third 8"});
+  const std::string one = kHead + "def soft(score, b, h, q_idx, kv_idx): return 20 * torch.tanh(score / 20)\n"
+                                  "def half(prob, b, h, q_idx, kv_idx): return prob / 2\n";
+  CHECK(irOf(one) == irOf(text, {"soft", "half"}));
+  CHECK(irOf(one, {"soft"}) == irOf(text, {"soft"}));
+  CHECK(irOf("def make(by):\n  def half(prob, b, h, q, k): return prob / by\n  return half\nprob_mod = make(2)\n") ==
+        irOf(text, {"half"}));
+  // Another name of the first parameter is that of a score_mod, unless the function is bound to prob_mod.
+  CHECK(irOf("def half(p, b, h, q, k): return p / 2\nprob_mod = half\n") == irOf(text, {"half"}));
+  CHECK(irOf("def half(p, b, h, q, k): return p / 2\n") == irOf("score / 2"));
+  CHECK(problems(text) == Strings{"ambiguous-mod at 8:5"});
+}
+
 TEST_CASE("the text says which functions were taken, and which were not", "[dsl][published]") {
   CHECK(choices(kMods + "bm = create_block_mask(" + kBoth + ", 1, 1, 8, 8)\n") ==
         Strings{"score_mod soft 6: it takes 5 arguments",

@@ -31,6 +31,9 @@ public:
     return interpreter->score(score, b, h, q, kv);
   }
   bool mask(int64_t b, int64_t h, int64_t q, int64_t kv) const { return interpreter->mask(b, h, q, kv); }
+  double prob(double prob, int64_t b, int64_t h, int64_t q, int64_t kv) const {
+    return prob * interpreter->probFactor(b, h, q, kv);
+  }
 
   ir::Module module;
   std::map<std::string, int64_t> dims; ///< B 2, H 4, HKV 2, Q_LEN 24, KV_LEN 40, free names 7

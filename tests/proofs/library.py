@@ -25,7 +25,8 @@ except ImportError as error:
 import attnc
 
 MODS = ROOT / "dsl/mods"
-SIGNATURES = {"mask": "mask_mod(b, h, q_idx, kv_idx)", "score": "score_mod(score, b, h, q_idx, kv_idx)"}
+SIGNATURES = {"mask": "mask_mod(b, h, q_idx, kv_idx)", "score": "score_mod(score, b, h, q_idx, kv_idx)",
+              "prob": "prob_mod(prob, b, h, q_idx, kv_idx)"}
 
 
 def spelled(expression):

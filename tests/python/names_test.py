@@ -33,7 +33,7 @@ class Names(unittest.TestCase):
         for path in paths:
             with self.subTest(path.stem):
                 made = run(path)
-                functions = [name for name in ("score_mod", "mask_mod") if callable(getattr(made, name, None))]
+                functions = [name for name in ("score_mod", "mask_mod", "prob_mod") if callable(getattr(made, name, None))]
                 self.assertTrue(functions)
 
     def test_captures_are_annotations_that_python_can_look_at(self):
