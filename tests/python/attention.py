@@ -38,7 +38,7 @@ def everywhere(mod, extents, *score):
         return _vmap_for_bhqkv(call, prefix=(0,) * len(score))(*score, *positions)
 
 
-def by_definition(score_mod, mask_mod, q, k, v, scale=None):
+def by_definition(score_mod, mask_mod, q, k, v, scale=None, prob_mod=None):
     """Returns (out, lse), computed in fp64 around the mods, which are f32."""
     group, wide = q.shape[1] // k.shape[1], torch.float64
     scale = q.shape[-1] ** -0.5 if scale is None else scale
@@ -53,6 +53,8 @@ def by_definition(score_mod, mask_mod, q, k, v, scale=None):
     score = score.masked_fill(~live, -torch.inf).masked_fill(~seen, 0)  # no NaN, which would spoil gradients
     lse = score.logsumexp(-1, keepdim=True)
     weights = torch.where(live & seen, (score - lse).exp(), 0)
+    if prob_mod:
+        weights = weights * everywhere(prob_mod, extents, torch.ones_like(score, dtype=torch.float32)).to(wide)
     return weights @ v, lse.masked_fill(~seen, -torch.inf).squeeze(-1)
 
 

@@ -20,6 +20,7 @@ import torch
 import torch.distributed as dist
 from attention import relative_error
 
+import attnc
 import attnc.torch as whole
 from attnc import ArgumentError, RunError
 from attnc.torch import distributed
@@ -204,6 +205,8 @@ def cases_of(groups):
     yield "more ranks than rows", groups[4], functools.partial(check, make=alibi, q_len=3, kv_len=3)
     yield "other lengths of keys", groups[3], functools.partial(check, make=prefix, q_len=70)
     yield "mesh", groups[4], mesh
+    for options in ({}, {"overlap": False}, {"head_groups": 2}):
+        yield f"dropped, {options}", groups[2], functools.partial(dropped, **options)
     for test in (compiled, two_masks, half, padded_rows, changed_lse, without_gradients, of_shards, predicted, mistakes):
         yield test.__name__, groups[3 if test is two_masks else 2], test
 
@@ -239,6 +242,25 @@ def packed(group, **options):
     found = torch.autograd.grad((my_out * ours(weights, 0)).sum(), [*mine, slopes])
     for at, (one, of) in enumerate(zip(found, wanted)):
         compare(f"gradient {at}", one, ours(of, at) if at < 3 else of)
+
+
+def dropped(group, **options):
+    """A prob_mod sees positions and heads of the whole problem: ranks drop the weights that one process drops."""
+    rank, seed = dist.get_rank(group), torch.tensor(77)
+    drop = lambda p, b, h, q, k: torch.where(attnc.random(seed, b, h, q, k) < 0.4, 0.0, p / 0.6)
+    score_mod, mask_mod, learned = alibi(197, 197)
+    inputs = operands(197, 197)
+    mask = whole.create_block_mask(mask_mod, None, None, 197, 197, device="cpu")
+    out = whole.flex_attention(*inputs, score_mod, mask, enable_gqa=True, prob_mod=drop)
+    weights = drawn(5, *out.shape)
+    wanted = torch.autograd.grad(out, [*inputs, *learned], weights)
+    plan = ShardPlan(mask_mod, (BATCH, HEADS, KV_HEADS, 197, 197), dist.get_world_size(group), block=64, **options)
+    ours = lambda x, at=0: shard(x, plan, rank, keys=bool(at)).detach()
+    mine = [ours(x, at).requires_grad_() for at, x in enumerate(inputs)]
+    my_out = flex_attention(*mine, score_mod, mask_mod, enable_gqa=True, plan=plan, group=group, prob_mod=drop)
+    compare("out", my_out, ours(out))
+    for at, one in enumerate(torch.autograd.grad(my_out, [*mine, *learned], ours(weights))):
+        compare(f"gradient {at}", one, ours(wanted[at], at) if at < 3 else wanted[at])
 
 
 def mesh(group):

@@ -310,6 +310,76 @@ class Definition(Compared):
                 )
 
 
+class BehindTheSoftmax(Compared):
+    """prob_mod and dropout, against the definition with the same random numbers."""
+
+    @staticmethod
+    def dropped(q, k, v, prob_mod, score_mod=None, mask_mod=None):
+        score = jnp.einsum("bhqd,bhkd->bhqk", q, k) * q.shape[-1] ** -0.5
+        score = score if score_mod is None else at_all(score_mod, score.shape, score)
+        score = score if mask_mod is None else jnp.where(at_all(mask_mod, score.shape), score, -jnp.inf)
+        return at_all(prob_mod, score.shape, jax.nn.softmax(score)) @ v
+
+    @staticmethod
+    def drop_by(seed, dropout_p=0.25):
+        return lambda p, b, h, q, k: jnp.where(attnc.random(seed, b, h, q, k) < dropout_p, 0.0, p / (1 - dropout_p))
+
+    def test_results_and_gradients(self):
+        q, k, v = operands()
+        seed, slopes, weight = jnp.int32(-9), normal(4), normal(2, 4, 37, 16)
+        score_mod = lambda slopes: lambda score, b, h, q, k: score + slopes[h] * (q - k) / 16
+        ours = lambda q, k, v, slopes: flex_attention(
+            q, k, v, score_mod(slopes), causal, prob_mod=self.drop_by(seed)
+        )
+        theirs = lambda q, k, v, slopes: self.dropped(q, k, v, self.drop_by(seed), score_mod(slopes), causal)
+        self.assert_close(ours(q, k, v, slopes), theirs(q, k, v, slopes))
+        found, wanted = (
+            jax.grad(lambda *x, f=f: (f(*x) * weight).sum(), (0, 1, 2, 3))(q, k, v, slopes) for f in (jax.jit(ours), theirs)
+        )
+        self.assert_close(found, wanted, factor=4)
+
+    def test_dropout_by_a_key(self):
+        q, k, v = operands()
+        keys = jax.random.split(jax.random.key(3), 2)
+        call = jax.jit(lambda key, q=q, **options: flex_attention(q, k, v, dropout_p=0.25, dropout_key=key, **options))
+        seed = lax.bitcast_convert_type(jax.random.bits(keys[0], dtype=jnp.uint32), jnp.int32)
+        self.assert_close(call(keys[0]), self.dropped(q, k, v, self.drop_by(seed)))
+        np.testing.assert_array_equal(call(keys[0]), call(keys[0]))
+        self.assertGreater(relative_error(call(keys[0]), call(keys[1])), 0.1)
+        np.testing.assert_array_equal(jax.vmap(call)(keys)[1], call(keys[1]))
+        both = lambda p, b, h, q, k: self.drop_by(seed)(p * (h + 1), b, h, q, k)
+        found = flex_attention(
+            q, k, v, prob_mod=lambda p, b, h, q, k: p * (h + 1), dropout_p=0.25, dropout_key=keys[0]
+        )
+        self.assert_close(found, self.dropped(q, k, v, both))
+        plain = flex_attention(q, k, v)
+        np.testing.assert_array_equal(flex_attention(q, k, v, dropout_p=0.0, dropout_key=keys[0]), plain)
+        # A checkpoint drops the same weights again.
+        loss = lambda q: (call(keys[0], q) ** 2).sum()
+        np.testing.assert_array_equal(jax.grad(jax.checkpoint(loss))(q), jax.grad(loss)(q))
+
+    def test_numbers_are_those_of_other_doors(self):
+        v = jnp.eye(40)[None, None]
+        q, seed = jnp.zeros((1, 1, 40, 40)), jnp.int32(1234)
+        kept = np.asarray(flex_attention(q, q, v, prob_mod=self.drop_by(seed)))[0, 0] != 0
+        wanted = attnc.random(1234, 0, 0, np.arange(40)[:, None], np.arange(40)[None]) >= 0.25
+        np.testing.assert_array_equal(kept, wanted)
+
+    def test_mistakes(self):
+        q, k, v = operands()
+        for told, kind, options in (
+            ("dropout_p is 1.5: give the share", ValueError, {"dropout_p": 1.5}),
+            ("without dropout_key: give a key", ValueError, {"dropout_p": 0.5}),
+            ("prob_mod is a int", TypeError, {"prob_mod": 3}),
+            ("prob_mod is not proved to return", attnc.ModError, {"prob_mod": lambda p, b, h, q, k: p**2}),
+            ("the prob_mod .* must take prob, b, h, q_idx and kv_idx", TypeError, {"prob_mod": lambda p, b, h: p}),
+        ):  # fmt: skip
+            with self.assertRaisesRegex(kind, told):
+                flex_attention(q, k, v, **options)
+        with self.assertRaisesRegex(TypeError, "dropout_p is traced"):
+            jax.jit(lambda p: flex_attention(q, k, v, dropout_p=p, dropout_key=jax.random.key(0)))(0.1)
+
+
 class Transformations(Compared):
     def test_integers(self):
         """Integers of each width near their limits are those of XLA: wrap-around, division by zero, shifts by any

@@ -21,7 +21,7 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 needs.modules("transformers", "attention")
 import torch
 import transformers
-from attention import relative_error
+from attention import by_definition, relative_error
 import attnc.transformers
 import side_by_side
 from transformers import Gemma2Config, GptOssConfig, LlamaConfig
@@ -410,12 +410,48 @@ class TransformersTest(unittest.TestCase):
             with self.assertRaisesRegex(ValueError, r"float64; attnc computes bfloat16.*model\.float\(\)"):
                 call(tokens("cpu"))
 
-    def test_dropout_is_refused(self):
+    def test_dropout_while_training(self):
+        """Gradients by central differences, since eager attention drops other weights; layers drop weights of their own."""
         torch.manual_seed(1)
         config = LlamaConfig(**COMMON, attention_dropout=0.5)
-        model = transformers.AutoModelForCausalLM.from_config(config, attn_implementation="attnc").train()
-        with self.assertRaisesRegex(ValueError, "attention_dropout"):
-            model(tokens("cpu"))
+        model = enlarged(transformers.AutoModelForCausalLM.from_config(config, attn_implementation="attnc")).eval()
+
+        def logits(seed=7, **options):
+            torch.manual_seed(seed)
+            return model(tokens("cpu"), **options).logits
+
+        plain = logits()
+        self.assertTrue(torch.equal(plain, logits(8)))
+        model.train()
+        found = logits()
+        self.assertTrue(torch.equal(found, logits()))
+        for other in (plain, logits(8)):
+            self.assertGreater(relative_error(other.detach(), found.detach()), 0.1)
+        model.gradient_checkpointing_enable({"use_reentrant": False})
+        self.assertTrue(torch.equal(found, logits(use_cache=False)))
+        weight = model.model.layers[0].self_attn.v_proj.weight
+        loss = lambda: logits(use_cache=False).double().log_softmax(-1)[..., 3].mean()
+        (gradient,) = torch.autograd.grad(loss(), weight)
+        direction, step = torch.randn_like(weight), 1e-3
+        with torch.no_grad():
+            ahead = weight.add_(direction, alpha=step) is not None and loss()
+            behind = weight.sub_(direction, alpha=2 * step) is not None and loss()
+        slope = float((ahead - behind) / (2 * step))
+        self.assertAlmostEqual(slope, float((gradient * direction).sum()), delta=0.02 * abs(slope))
+
+    def test_dropout_is_that_of_the_definition(self):
+        module = torch.nn.Module()
+        module.num_key_value_groups, module.is_causal = 2, True
+        q, k, v = (torch.randn(1, heads, 24, 16) for heads in (4, 2, 2))
+        bias = torch.randn(1, 1, 24, 24)
+        call = lambda **options: attnc.transformers.attention(module, q, k, v, bias, dropout=0.4, softcap=2.0, **options)[0]
+        seed = torch.tensor(5)
+        drop = lambda p, b, h, q, k: torch.where(attnc.random(seed, b, h, q, k) < 0.4, 0.0, p / 0.6)
+        cap = lambda s, b, h, q, k: 2 * torch.tanh(s / 2) + bias[0, 0, q, k]
+        with unittest.mock.patch.object(attnc.transformers, "seed_like", lambda tensor: seed):
+            self.near(call().transpose(1, 2), by_definition(cap, None, q, k, v, prob_mod=drop)[0])
+            module.eval()
+            self.near(call().transpose(1, 2), by_definition(cap, None, q, k, v)[0])
 
 
 def run(name):
