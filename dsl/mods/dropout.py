@@ -1,5 +1,5 @@
-"""Dropout: each weight of the softmax is dropped with probability P, and those left are divided by 1 - P (Vaswani et
-al. 2017, §5.4; Srivastava et al. 2014, https://jmlr.org/papers/v15/srivastava14a.html).
+"""Dropout: each weight of the softmax is dropped with probability P (Vaswani et al. 2017, §5.4; Srivastava et al. 2014,
+https://jmlr.org/papers/v15/srivastava14a.html). The weights left are divided by 1 - P.
 
 prob / (1 - P) if random(seed, b, h, q, kv) >= P, else 0
 """

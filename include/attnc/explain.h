@@ -39,14 +39,15 @@ struct OperationCounts {
 struct ModOperations {
   std::optional<OperationCounts> scoreMod; ///< Unset if the mod has no score_mod.
   std::optional<OperationCounts> maskMod;  ///< Unset if the mod has no mask_mod.
+  std::optional<OperationCounts> probMod;  ///< Unset if the mod has no prob_mod.
   std::optional<OperationCounts> dScore;   ///< Operations of the score's gradient that score_mod lacks; for backward.
 };
 
 /// One operation of a mod, where its text has it and where kernels compute it.
 struct ModOperation {
-  std::string function;   ///< "score_mod", "mask_mod", or "d_score" for what only the score's gradient needs.
-  int line = 0;           ///< Line in the mod's text. 0: unknown.
-  std::string name;       ///< Name in the IR: "mul".
+  std::string function; ///< "score_mod", "mask_mod", "prob_mod", or "d_score" for what only the score's gradient needs.
+  int line = 0;         ///< Line in the mod's text. 0: unknown.
+  std::string name;     ///< Name in the IR: "mul".
   std::string expression; ///< What it computes, in the words of the text: "slopes[h] * (kv_idx - q_idx)".
   std::string level;      ///< Where it is computed: "launch", "head", "row", "column" or "element".
   uint64_t times = 1;     ///< Number of times at that level. More than 1 only inside a sum.
@@ -384,8 +385,8 @@ Status checkCaptures(const Mod& mod, const Captures& captures, const ProblemShap
 /// Adds the free extents that `given` lacks: `value`, or a number near it that meets the conditions of the mod.
 void chooseExtents(const Mod& mod, const ProblemShape& problem, int64_t value, std::map<std::string, int64_t>& given);
 
-/// Evaluates mask_mod and score_mod score by score, as kernels do. Copies share nothing. Not thread-safe, not even as
-/// const.
+/// Evaluates mask_mod, score_mod and prob_mod score by score, as kernels do. Copies share nothing. Not thread-safe, not
+/// even as const.
 class MaskReader {
 public:
   /// Creates a reader. `captures` are in host memory, which must not change while the reader lives. Errors
@@ -398,6 +399,8 @@ public:
   bool isLive(int64_t b, int64_t h, int64_t q, int64_t kv) const;
   /// Returns what score_mod gives for `score`; `score` itself if the mod has no score_mod. Not for masked scores.
   float scoreOf(float score, int64_t b, int64_t h, int64_t q, int64_t kv) const;
+  /// Returns what prob_mod gives for a weight of the softmax; the weight itself if the mod has no prob_mod.
+  float weightOf(float weight, int64_t b, int64_t h, int64_t q, int64_t kv) const;
 
 private:
   struct Impl;
@@ -425,8 +428,9 @@ struct ProbedFunction {
 /// One score on its way through a mod.
 struct Probe {
   std::optional<ProbedFunction> scoreMod, maskMod; ///< The functions. Unset if the mod lacks them.
-  std::string score;                               ///< What score_mod returns, else its input, as Python prints it.
-  bool isLive = false;                             ///< Whether the score is live.
+  std::optional<ProbedFunction> probMod; ///< What prob_mod gives for a weight of 1. Unset if the mod lacks it.
+  std::string score;                     ///< What score_mod returns, else its input, as Python prints it.
+  bool isLive = false;                   ///< Whether the score is live.
 };
 /// Follows one score through a mod, in f32 and int32 as kernels compute it. `captures` are in host memory. Errors
 /// (environment): captures that do not fit. Precondition: the place is in the problem.

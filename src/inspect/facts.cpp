@@ -191,4 +191,8 @@ float MaskReader::scoreOf(float score, int64_t b, int64_t h, int64_t q, int64_t 
   return float(impl->interpreter.score(score, b, h, q, kv));
 }
 
+float MaskReader::weightOf(float weight, int64_t b, int64_t h, int64_t q, int64_t kv) const {
+  return weight * float(impl->interpreter.probFactor(b, h, q, kv));
+}
+
 } // namespace attnc

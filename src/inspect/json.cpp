@@ -152,6 +152,7 @@ JsonReport operationsJson(const ModOperations& operations) {
   JsonReport json = JsonReport::object();
   if (operations.scoreMod) json["score_mod"] = *operations.scoreMod;
   if (operations.maskMod) json["mask_mod"] = *operations.maskMod;
+  if (operations.probMod) json["prob_mod"] = *operations.probMod;
   if (operations.dScore) json["d_score"] = *operations.dScore;
   return json;
 }

@@ -41,7 +41,8 @@ bool boxIsMask(const ir::Module& module, KvLoop loop) {
 
 ModOperations operationsOf(const ir::Module& module) {
   ModOperations all;
-  for (auto [count, role] : {std::pair(&all.scoreMod, ir::kScore), {&all.maskMod, ir::kMask}})
+  for (auto [count, role] :
+       {std::pair(&all.scoreMod, ir::kScore), {&all.maskMod, ir::kMask}, {&all.probMod, ir::kProbFactor}})
     if (auto root = module.output(role)) *count = countsOf(analysis::countOperations(module, *root));
   if (module.output(ir::kDScore)) all.dScore = countsOf(gradientOperations(module));
   return all;
@@ -64,6 +65,7 @@ std::vector<ModOperation> placesOf(const ir::Module& module) {
   std::vector<uint64_t> ofScore(module.size(), 0);
   if (auto root = module.output(ir::kScore)) add("score_mod", ofScore = analysis::timesComputed(module, *root));
   if (auto root = module.output(ir::kMask)) add("mask_mod", analysis::timesComputed(module, *root));
+  if (auto root = module.output(ir::kProbFactor)) add("prob_mod", analysis::timesComputed(module, *root));
   if (auto root = module.output(ir::kDScore)) {
     std::vector<uint64_t> more = analysis::timesComputed(module, *root);
     for (size_t id = 0; id < more.size(); ++id) more[id] = ofScore[id] ? 0 : more[id];

@@ -155,12 +155,14 @@ class FlashTest(unittest.TestCase):
             q, k, v, None, None, 70, 70, dropout, False, debug, **options
         )
         for reason, how in (
-            ("dropout", {"dropout": 0.1}), ("return_debug_mask", {"debug": True}),
+            ("return_debug_mask", {"debug": True}),
             ("seqused_k", {"seqused_k": torch.ones(B, dtype=torch.int32)}),
             ("alibi_slopes", {"alibi_slopes": torch.ones(H)}),
         ):  # fmt: skip
             with self.assertRaisesRegex(RuntimeError, reason):
                 call(**how)
+        with self.assertRaisesRegex(ValueError, "dropout_p is 1.5"):
+            call(dropout=1.5)
 
     @unittest.skipUnless(torch.cuda.is_available() and HAS_REGISTRY, "no GPU, or no registry")
     def test_on_a_gpu(self):

@@ -18,6 +18,7 @@ import text
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 MODS = ROOT / "dsl/mods"
+TAGS = {"score_mod": "score", "mask_mod": "mask", "prob_mod": "weight"}
 
 
 def formula(source):
@@ -35,7 +36,7 @@ def formula(source):
 
 
 def is_formula(paragraph):
-    is_expression = re.match(r"(kv|q|qy|score|\d+|document|rank|factor)\b", paragraph)
+    is_expression = re.match(r"(kv|q|qy|score|prob|\d+|document|rank|factor)\b", paragraph)
     return is_expression and re.search(r"[<=+*-]", paragraph)
 
 
@@ -88,7 +89,7 @@ class Mod:
         functions = {node.name for node in ast.walk(self.tree) if isinstance(node, ast.FunctionDef)}
         functions |= {t.id for node in self.tree.body if isinstance(node, ast.Assign) for t in node.targets
                       if isinstance(t, ast.Name)}
-        self.functions = [kind for kind in ("score_mod", "mask_mod") if kind in functions]
+        self.functions = [kind for kind in TAGS if kind in functions]
         lines = self.source.split("\n")
         self.captures, self.constants = [], []
         for node in self.tree.body:
@@ -111,7 +112,7 @@ class Mod:
 
     @property
     def tags(self):
-        tags = ["score" if kind == "score_mod" else "mask" for kind in self.functions]
+        tags = [TAGS[kind] for kind in self.functions]
         if any("[" in kind for _, kind, _ in self.captures):
             tags.append("tensor")
         if any("[" not in kind for _, kind, _ in self.captures):
@@ -269,7 +270,8 @@ def page(mod, speeds, pictures):
         out.append("## Picture" if len(mod.drawings) == 1 else "## Pictures")
     for command, file, alternative in mod.drawings:
         if "--scores" in command:
-            out.append("What `score_mod` makes of a score, by place, or as a curve.")
+            out.append("What `score_mod` makes of a score, by place, or as a curve." if "score_mod" in mod.functions else
+                       "What `prob_mod` makes of a weight of 1, by place.")
         elif "--query" in command:
             out.append("The keys that some queries see.")
         else:
@@ -300,7 +302,7 @@ def write(pages, attnc):
     folder = pages / "gallery"
     draw(attnc, mods, folder)
     out = ["---\nhide:\n  - toc\n---", "# Gallery",
-           f"These {len(mods)} mods are in `dsl/mods`, with their source. FlexAttention also takes each. Use one as it is, "
+           f"These {len(mods)} mods are in `dsl/mods`, with their source. FlexAttention also takes each, except dropout. Use one as it is, "
            "with its constants and captures, or start from it."]
     section = None
     for mod in mods:

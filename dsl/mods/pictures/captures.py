@@ -128,6 +128,7 @@ def of_scores():
         "graph_bias": {"bias": ("F32", [1, 21], [1.5 - 0.25 * hop for hop in range(21)]),
                        "hops": ("I8", [1, TOKENS, TOKENS], hops(TOKENS))},
         "shifted_window": {"bias": ("F32", [1, 7, 7], [1.5 - 0.5 * math.hypot(y, x) + 0.2 * x for y in window for x in window])},
+        "dropout": {"seed": ("I64", [], [7])},
         "scalable_softmax": {"factor": ("F32", [HEADS], [0.25, 0.6])},
         "latent_rope": {
             "query_rope": ("BF16", [1, HEADS, TOKENS, 64],
@@ -136,7 +137,7 @@ def of_scores():
     }
 
 
-CODES = {"I32": "i", "I8": "b", "BOOL": "B", "F32": "f"}
+CODES = {"I64": "q", "I32": "i", "I8": "b", "BOOL": "B", "F32": "f"}
 
 
 def packed(dtype, values):

@@ -214,9 +214,10 @@ Status drawCurve(const MaskReader& reader, const MaskOptions& options, const std
   return writeWholeFile(options.output, {svgOf(curvePicture(curve, {title}), title)});
 }
 
-/// Draws what score_mod makes of one score at all positions.
+/// Draws what score_mod makes of one score at all positions; without one, what prob_mod makes of a weight.
 Status drawScores(const Mod& mod, const MaskOptions& options) {
-  if (!mod.hasScoreMod())
+  const bool ofWeights = !mod.hasScoreMod() && mod.hasProbMod();
+  if (!mod.hasScoreMod() && !ofWeights)
     return Error::environment("the mod has no score_mod: scores stay as they are",
                               "without --scores its mask is drawn");
   ATTNC_TRY_AS(operands, findMaskProblem(mod, options, Elements::All, /*withScores=*/false));
@@ -224,7 +225,7 @@ Status drawScores(const Mod& mod, const MaskOptions& options) {
   const std::string title = titleOf(mod, operands->captures);
   ATTNC_TRY_AS(reader, MaskReader::create(mod, operands->captures, problem));
   const ScoreFacts facts = scoreFactsOf(mod);
-  if (facts.readsScore && !facts.readsPlace) return drawCurve(*reader, options, title);
+  if (facts.readsScore && !facts.readsPlace && !ofWeights) return drawCurve(*reader, options, title);
   if (problem.batch == 0 || problem.qHeads == 0 || problem.qLen == 0 || problem.kvLen == 0)
     return Error::environment("the problem has no scores", "give it some: --shape");
   const Heads heads = headsShown(options, problem.batch, problem.qHeads, problem);
@@ -233,22 +234,24 @@ Status drawScores(const Mod& mod, const MaskOptions& options) {
         fmt::format("there are scores of {} heads to look at, of at most {}", heads.size(), kMostScoreMaps),
         "choose some: --batch and --head");
   const MaskRegion region = regionOf(options, problem);
-  const auto score = float(options.score.value_or(0));
+  const auto score = float(options.score.value_or(ofWeights ? 1 : 0));
   const bool asText = options.output.empty();
   std::optional<Progress> progress(std::in_place, "looking at the scores");
   const CellLimits limits = asText ? terminalCells() : scorePictureCells();
   const std::vector<LikeScores> groups = alike(heads, asText ? kMostTextMaps : kMostPanels, [&](int64_t b, int64_t h) {
-    return scoreMapOf(*reader, b, h, region, limits, score);
+    return scoreMapOf(*reader, b, h, region, limits, score, ofWeights);
   });
   progress.reset();
   const ScoreScale scale(groups, score);
   const BlockMaskShape shape{.batch = problem.batch, .heads = problem.qHeads};
-  std::string size =
-      fmt::format("{}{}; every score was {}", lengthsText(problem), partText(region, problem), numberText(score));
+  std::string size = fmt::format("{}{}; every {} was {}", lengthsText(problem), partText(region, problem),
+                                 ofWeights ? "weight" : "score", numberText(score));
   if (groups.size() == 1 && heads.size() > 1) size += "; the same in all heads";
   if (asText) return printResult(title + "\n" + size + "\n\n" + scoreText(groups, scale, shape));
   return writeWholeFile(options.output,
-                        {svgOf(scorePicture(groups, scale, shape, {title, size}), title + "; " + size)});
+                        {svgOf(scorePicture(groups, scale, shape, {title, size},
+                                            ofWeights ? "weight after prob_mod" : "score after score_mod"),
+                               title + "; " + size)});
 }
 
 Status runMask(MaskOptions& options) {
@@ -340,11 +343,11 @@ void addMask(CLI::App& app, int& exitCode) {
       .add_flag(
           "--scores", options.showsScores,
           "What score_mod makes of scores, instead of the mask: a map of one score at all positions, or a curve\nif "
-          "score_mod reads only the score")
+          "score_mod reads only the score. Of a mod with only a prob_mod: what it makes of weights")
       ->excludes("--query")
       ->excludes("--block");
   addOption(command, "--score", options.score, "X",
-            "With --scores: what each score was, default 0; for a curve its range, default 100");
+            "With --scores: what each score was, default 0; for a curve its range, default 100; for weights 1");
   command.add_flag("--json", options.json, "For programs: the blocks, and which heads look the same; no map")
       ->excludes("--query")
       ->excludes("--scores");

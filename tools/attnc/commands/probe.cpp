@@ -118,6 +118,7 @@ std::string probeJson(const Mod& mod, const HostOperands& operands, const ScoreP
   if (hasScore) json["given"] = place.score;
   if (probed.scoreMod) json["scoreMod"] = functionJson(*probed.scoreMod);
   if (probed.maskMod) json["maskMod"] = functionJson(*probed.maskMod);
+  if (probed.probMod) json["probMod"] = functionJson(*probed.probMod);
   json["isLive"] = probed.isLive;
   if (probed.isLive && (probed.scoreMod || hasScore)) json["score"] = probed.score;
   return jsonText(json);
@@ -139,6 +140,7 @@ Status runProbe(ProbeOptions& options) {
   text += given->text;
   if (probed->scoreMod) text += functionText("score_mod", *probed->scoreMod, mod.text());
   if (probed->maskMod) text += functionText("mask_mod", *probed->maskMod, mod.text());
+  if (probed->probMod) text += functionText("prob_mod, of a weight of 1", *probed->probMod, mod.text());
   return printResult(text + "\n" + resultText(*probed, probed->scoreMod || !given->text.empty()));
 }
 

@@ -58,6 +58,7 @@ std::string operationsText(const ModOperations& operations) {
   std::string text;
   if (operations.scoreMod) text += fmt::format("operations  score_mod: {}\n", levelsText(*operations.scoreMod));
   if (operations.maskMod) text += fmt::format("operations  mask_mod: {}\n", levelsText(*operations.maskMod));
+  if (operations.probMod) text += fmt::format("operations  prob_mod: {}\n", levelsText(*operations.probMod));
   if (!operations.dScore) return text;
   const std::string more = levelsText(*operations.dScore);
   return text + fmt::format("operations  d_score: {}{}\n", more, more == "none" ? "" : ", beside those of score_mod");

@@ -1,4 +1,5 @@
-// What a score_mod makes of scores: a map over positions for one given score, or a curve over scores.
+// What a score_mod makes of scores: a map over positions for one given score, or a curve over scores. Or what a
+// prob_mod makes of weights.
 #pragma once
 
 #include "attnc/explain.h"
@@ -16,10 +17,10 @@ struct ScoreMap : CellGrid {
 };
 using LikeScores = Alike<ScoreMap>;
 
-/// Returns the map of one head. Each score of the region was `score`. Reads at most limits.rows x limits.columns
-/// scores.
+/// Returns the map of one head. Each score of the region was `score`; with `ofWeights`, each weight. Reads at most
+/// limits.rows x limits.columns scores.
 ScoreMap scoreMapOf(const MaskReader& reader, int64_t b, int64_t h, const MaskRegion& region, const CellLimits& limits,
-                    float score);
+                    float score, bool ofWeights);
 
 /// A scale for what score_mod adds, even around 0: about linear below 1, logarithmic beyond.
 class ScoreScale {

@@ -87,7 +87,7 @@ double tickStep(double range) {
 CellLimits scorePictureCells() { return {.rows = kScoreCells, .columns = kScoreCells, .elementsPerCell = 1}; }
 
 Picture scorePicture(const std::vector<LikeScores>& groups, const ScoreScale& scale, const BlockMaskShape& shape,
-                     const std::vector<std::string>& headings) {
+                     const std::vector<std::string>& headings, const std::string& scaleTitle) {
   Picture picture;
   for (int level = -ScoreScale::kLevels; level <= ScoreScale::kLevels; ++level)
     picture.dark[levelColour(kLight, level)] = levelColour(kDarkColours, level);
@@ -101,7 +101,7 @@ Picture scorePicture(const std::vector<LikeScores>& groups, const ScoreScale& sc
   }
   int y = addPanels(picture, addLines(picture, 0, headings) + kGap / 2, panels);
   if (groups.size() > kMostPanels) y = addLines(picture, y, {moreText(groups.size() - kMostPanels)});
-  picture.add({kPanelLeft, y += kLine, "score after score_mod"});
+  picture.add({kPanelLeft, y += kLine, scaleTitle});
   y = addScale(picture, y + kLine / 2, scale);
   if (hasMasked) {
     y += kLine + 4;
