@@ -93,7 +93,10 @@ static std::string writeOut(const ir::Module& module, ir::Value value, int depth
   case ir::Op::Neg: return "-" + operands[0];
   case ir::Op::Not: return "~" + operands[0];
   case ir::Op::Select: return fmt::format("where({})", fmt::join(operands, ", "));
-  case ir::Op::Load: return fmt::format("{}[{}]", module.tensors[size_t(node.attr)].name, fmt::join(operands, ", "));
+  case ir::Op::Load: {
+    const std::string& name = module.tensors[size_t(node.attr)].name;
+    return operands.empty() ? name : fmt::format("{}[{}]", name, fmt::join(operands, ", "));
+  }
   case ir::Op::Coord: return fmt::format("coords({})[{}]", operands[0], ir::GridAxis::of(node).axis);
   case ir::Op::InGrid: return fmt::format("contains({})", operands[0]);
   case ir::Op::Sum:

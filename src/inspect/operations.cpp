@@ -78,7 +78,8 @@ ScoreCost scoreCostOf(const ir::Module& module, KvLoop loop, bool hasFullBlocks)
   const bool byBox = boxIsMask(module, loop);
   ScoreCost cost;
   std::vector<ir::Value> full, partial;
-  if (auto score = module.output(ir::kScore)) full.push_back(*score);
+  for (const ir::OutputRole& role : {ir::kScore, ir::kProbFactor})
+    if (auto root = module.output(role)) full.push_back(*root);
   partial = full;
   cost.masksAllBlocks =
       loop == KvLoop::AllTiles || (loop == KvLoop::Listed && !hasFullBlocks) || (loop == KvLoop::Boxes && !byBox);

@@ -149,5 +149,8 @@ TEST_CASE("files, the identity and pinned mods", "[c]") {
   TAKE(attnc_mod_identity(&other));
   const Owned<attnc_mod> identity(other);
   TAKE(attnc_mod_get_info(other, &info));
-  CHECK(info.has_score_mod + info.has_mask_mod == 0);
+  CHECK(info.has_score_mod + info.has_mask_mod + info.has_prob_mod == 0);
+  const Owned<attnc_mod> halves = parse("def prob_mod(prob, b, h, q_idx, kv_idx): return prob / 2");
+  TAKE(attnc_mod_get_info(halves.get(), &info));
+  CHECK((info.has_score_mod + info.has_mask_mod == 0 && info.has_prob_mod == 1));
 }

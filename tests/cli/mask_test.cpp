@@ -198,6 +198,16 @@ TEST_CASE("mask --scores shows what score_mod makes of a score at each place") {
   CHECK_THAT(draw("--expr 'score + kv_idx' --scores --shape 4096"), Contains("a cell shows one of 128 x 128 scores"));
 }
 
+TEST_CASE("mask --scores shows what prob_mod makes of a weight of 1, if there is no score_mod") {
+  const std::string halves = "--expr 'lambda prob, b, h, q, k: torch.where(k < 4, prob / 2, prob)' --scores --shape 8 ";
+  const std::string text = draw(halves);
+  CHECK_THAT(text, Contains("; every weight was 1\n"));
+  for (const auto& row : cellsOf(text))
+    for (size_t kv = 0; kv < 8; ++kv) CHECK((row[kv] == row[0]) == (kv < 4));
+  CHECK_THAT(draw(halves + "-o -"), Contains(">weight after prob_mod<") && Contains(">0.5<"));
+  CHECK_THAT(draw(halves + "--score 0.25"), Contains("; every weight was 0.25\n"));
+}
+
 TEST_CASE("mask --scores draws a curve if score_mod reads only the score") {
   const std::string text = draw(kMods + "softcap.py --set cap=30 --scores");
   CHECK_THAT(text,

@@ -104,6 +104,20 @@ TEST_CASE("probe tells sums, expressions, masks of score_mod and mods without te
              Contains("<stdin> at b = 0") && Contains("   3 |"));
 }
 
+TEST_CASE("probe and check tell what prob_mod computes") {
+  const std::string mod = "--expr 'lambda prob, b, h, q, k: prob * (k + 1)' ";
+  CHECK_THAT(probe(mod + "--at 0,0,2,3"),
+             Contains("\nprob_mod, of a weight of 1\n") && Contains("gives 4\n") && Contains("\nresult    lives\n"));
+  CHECK_THAT(probe(mod + "--at 0,0,2,3 --json"), Contains("\"probMod\""));
+  const std::string dropout = kMods + "dropout.py ";
+  CHECK_THAT(test::attnc("probe " + dropout + "--at 0,0,2,3").out,
+             Contains(" random(seed, b, h, q_idx, kv_idx) ") && Contains("  gives "));
+  const std::string explained = test::printed("explain " + dropout + "--arch sm_90a");
+  CHECK_THAT(explained, Contains("operations  prob_mod: 1 launch, 3 element\nper score   full blocks: 3 ("));
+  CHECK_THAT(test::printed("check " + mod),
+             Contains("functions   prob_mod\n") && Contains("\noperations  prob_mod: 2 column\n"));
+}
+
 TEST_CASE("probe refuses places and scores that are not there") {
   const std::string alibi = "probe " + kMods + "alibi.py ";
   test::checkRefused({

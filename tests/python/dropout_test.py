@@ -244,6 +244,20 @@ class DropoutTest(unittest.TestCase):
         self.assertTrue(torch.equal(recorded(*operands(False)), right))
         self.assertTrue(graphs.is_traced)
 
+    def test_rates_that_change_and_checkpoints_in_graphs(self):
+        step = lambda q, k, v, dropout_p: attend(q, k, v, dropout_p=dropout_p).square().sum()
+        kept = lambda *args: checkpoint(step, *args, use_reentrant=False)
+        q, k, v = operands()
+        for call in (step, kept):
+            compiled = torch.compile(call, fullgraph=True, backend="aot_eager_decomp_partition")
+            for dropout_p in (0.1, 0.2, 0.3, 0.0):
+                found = []
+                for run in (compiled, step):
+                    torch.manual_seed(9)
+                    found.append(torch.autograd.grad(run(q, k, v, dropout_p), (q, k, v)))
+                for a, b in zip(*found):
+                    self.assertTrue(torch.equal(a, b))
+
     def test_autocast_and_mixed_dtypes(self):
         q, k, v = operands(False)
         for call in (

@@ -85,6 +85,12 @@ class Texts(Claims):
         self.refuted(mod, "q_idx - kv_idx < 4")
         self.refuted("score * 2", same_as="score * 3")  # masks are the same
 
+    def test_weights(self):
+        mod = lambda text: attnc.Mod.parse(f"def prob_mod(prob, b, h, q_idx, kv_idx):\n    return {text}\n")
+        attnc.prove(mod("prob / 4 * 2"), same_as=mod("prob * 0.5"))
+        self.refuted(mod("prob * 0.5"), same_as=mod("prob * 0.25"))
+        self.refuted(mod("prob * 0.5"), same_as="True")
+
     @needs_solver
     def test_scores(self):
         self.assertTrue(attnc.prove("score * 2", same_as="score + score"))

@@ -88,7 +88,7 @@ def prove(
 
     `mask_mod` is a function of PyTorch or JAX, a BlockMask, a Mod, or the text of one. Give one claim: `holds` is true
     for each live score; `never` is false for each live score; with `every_row_lives`, each query has a live score; the
-    mask of `same_as` is equal, and the scores of Mods with a score_mod are. A score that a score_mod masks does not live.
+    mask of `same_as` is equal, and so are scores and weights of Mods with a score_mod or prob_mod. A score that a score_mod masks does not live.
     `holds`, `never` and `assume` are functions like mask_mod, or expressions: "kv_idx <= q_idx". Captured tensors have in
     expressions the names that they have in the function. `assume` is what you know, or a sequence of this: functions
     that are true at the score in question, or texts: "Q_LEN <= KV_LEN; doc does not decrease".
@@ -115,7 +115,8 @@ def prove(
     number = {"holds": c.CLAIM_HOLDS, "never": c.CLAIM_NEVER, "every_row_lives": c.CLAIM_EVERY_ROW_LIVES}.get(kind)
     if kind == "same_as":
         other = Mod.parse(other) if isinstance(other, str) else other
-        number = c.CLAIM_SAME if mod.has_score_mod or other.has_score_mod else c.CLAIM_SAME_MASK
+        is_more = any(one.has_score_mod or one.has_prob_mod for one in (mod, other))
+        number = c.CLAIM_SAME if is_more else c.CLAIM_SAME_MASK
     claim = c.Claim(kind=number, seconds=seconds, assume=";".join(texts).encode(), assumption_count=len(assumed))
     claim.assumptions = (ctypes.c_void_p * len(assumed))(*(one._handle.address for one in assumed))
     if isinstance(other, str):
