@@ -42,7 +42,9 @@ constexpr struct {
     {"from_numpy", "declare it as a captured tensor"},
     {"softmax", "attnc takes the softmax of what score_mod returns: return the score itself"},
     {"log_softmax", "attnc takes the softmax of what score_mod returns: return the score itself"},
-    {"dropout", "attnc has no dropout of attention weights: a mod acts before the softmax, so leave it out"},
+    {"dropout",
+     "define `prob_mod(prob, b, h, q_idx, kv_idx)`, which returns `where(random(seed, b, h, q_idx, kv_idx) < P, "
+     "0.0, prob / (1 - P))`"},
     {"tril", "write the condition of one score: `q_idx >= kv_idx`"},
     {"triu", "write the condition of one score: `q_idx <= kv_idx`"},
     {"backward", "attnc derives gradients itself, for `--backward`: leave the call out"},

@@ -7,6 +7,7 @@ numbers, between doors, and against what PyTorch's users expect of random number
 Runs on the CPU. Prints SKIPPED if torch is not installed.
 """
 
+import functools
 import math
 import unittest
 import unittest.mock
@@ -204,8 +205,11 @@ class DropoutTest(unittest.TestCase):
         q, k, v = operands()
         score_mod = lambda score, b, h, q_idx, kv_idx: score * 0.5
         call = lambda: attend(q, k, v, score_mod=score_mod, dropout_p=P)
+        for _ in range(2):  # a mod that is looked up at each call, beside which others are not
+            attend(q, k, v, score_mod=functools.partial(score_mod), dropout_p=P)
         torch.manual_seed(4)
         wanted = [call() for _ in range(4)]
+        torch.manual_seed(4)
         torch.manual_seed(4)
         with unittest.mock.patch.object(flex, "translate", side_effect=AssertionError("translated again")):
             for out in wanted:

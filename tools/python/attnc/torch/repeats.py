@@ -12,6 +12,7 @@ import types
 
 import torch
 
+from ..prob_mods import parts
 from .block_mask import BlockMask
 from .guards import VALUES, is_stable, names_of
 from .kernels import ALIGNMENT
@@ -155,7 +156,7 @@ def look_of(score_mod, block_mask, flags):
         mask_mod = block_mask.mask_mod
         form = block_mask.seq_lengths, block_mask.BLOCK_SIZE, block_mask._of[:2]
     codes = []  # _Plain compares them
-    for mod in (score_mod, mask_mod):
+    for mod in (*parts(score_mod), mask_mod):
         if mod is not None and type(mod) is not types.FunctionType:
             return None
         codes.append(None if mod is None else id(mod.__code__))
