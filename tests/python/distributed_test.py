@@ -23,7 +23,7 @@ from attention import relative_error
 import attnc
 import attnc.torch as whole
 from attnc import ArgumentError, RunError
-from attnc.torch import distributed
+from attnc.torch import distributed, flex
 from attnc.torch.distributed import ShardPlan, flex_attention, shard, unshard
 
 PROCESSES = 4
@@ -205,7 +205,7 @@ def cases_of(groups):
     yield "more ranks than rows", groups[4], functools.partial(check, make=alibi, q_len=3, kv_len=3)
     yield "other lengths of keys", groups[3], functools.partial(check, make=prefix, q_len=70)
     yield "mesh", groups[4], mesh
-    for options in ({}, {"overlap": False}, {"head_groups": 2}):
+    for options in ({}, {"overlap": False}, {"head_groups": 2}, {"dropout_p": 0.4}):
         yield f"dropped, {options}", groups[2], functools.partial(dropped, **options)
     for test in (compiled, two_masks, half, padded_rows, changed_lse, without_gradients, of_shards, predicted, mistakes):
         yield test.__name__, groups[3 if test is two_masks else 2], test
@@ -244,9 +244,12 @@ def packed(group, **options):
         compare(f"gradient {at}", one, ours(of, at) if at < 3 else of)
 
 
-def dropped(group, **options):
-    """A prob_mod sees positions and heads of the whole problem: ranks drop the weights that one process drops."""
-    rank, seed = dist.get_rank(group), torch.tensor(77)
+def dropped(group, dropout_p=0.0, **options):
+    """A prob_mod sees positions and heads of the whole problem: ranks drop the weights that one process drops. With
+    dropout_p, by the seed of the first rank."""
+    torch.manual_seed(3)
+    rank, seed = dist.get_rank(group), flex.seed_like(torch.zeros(()))
+    torch.manual_seed(3 + rank)
     drop = lambda p, b, h, q, k: torch.where(attnc.random(seed, b, h, q, k) < 0.4, 0.0, p / 0.6)
     score_mod, mask_mod, learned = alibi(197, 197)
     inputs = operands(197, 197)
@@ -257,7 +260,8 @@ def dropped(group, **options):
     plan = ShardPlan(mask_mod, (BATCH, HEADS, KV_HEADS, 197, 197), dist.get_world_size(group), block=64, **options)
     ours = lambda x, at=0: shard(x, plan, rank, keys=bool(at)).detach()
     mine = [ours(x, at).requires_grad_() for at, x in enumerate(inputs)]
-    my_out = flex_attention(*mine, score_mod, mask_mod, enable_gqa=True, plan=plan, group=group, prob_mod=drop)
+    given = {"dropout_p": dropout_p} if dropout_p else {"prob_mod": drop}
+    my_out = flex_attention(*mine, score_mod, mask_mod, enable_gqa=True, plan=plan, group=group, **given)
     compare("out", my_out, ours(out))
     for at, one in enumerate(torch.autograd.grad(my_out, [*mine, *learned], ours(weights))):
         compare(f"gradient {at}", one, ours(wanted[at], at) if at < 3 else wanted[at])

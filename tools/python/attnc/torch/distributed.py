@@ -26,9 +26,9 @@ import torch.distributed as dist
 from torch.autograd.function import once_differentiable
 
 from ..launch import Launch
-from ..prob_mods import joined
+from ..prob_mods import joined, parts
 from .autograd import call_of, rows_of, run_backward
-from .flex import _check, _check_classes, _is_any_autocast_enabled, autocast
+from .flex import _check, _check_classes, _is_any_autocast_enabled, autocast, seed_like, with_prob
 from .kernels import like
 from .shards import ShardPlan, Stage, mask_mod_of
 from .team import Team
@@ -433,6 +433,13 @@ def _placed(score_mod, prob_mod, mask_mod, stage, first_head):
     return joined(placed(score_mod), placed(prob_mod)), placed_mask
 
 
+def _seed_of(group, like):
+    """Returns the seed that the first rank of a group draws, on all of them. Each moves its own generator."""
+    seed = seed_like(like)
+    dist.broadcast(seed, dist.get_global_rank(group, 0), group=group)
+    return seed
+
+
 def _check_plan(query, key, value, mask_mod, plan, rank):
     if mask_mod not in plan.masks:
         raise ValueError(
@@ -462,14 +469,15 @@ def flex_attention(
     score_mod: typing.Callable[..., torch.Tensor] | None = None, block_mask: typing.Any = None,
     scale: float | None = None, enable_gqa: bool = False, return_lse: bool = False, *, plan: ShardPlan,
     group: typing.Any = None, reduce_captured: bool = True,
-    prob_mod: typing.Callable[..., torch.Tensor] | None = None,
+    prob_mod: typing.Callable[..., torch.Tensor] | None = None, dropout_p: float = 0.0,
 ) -> typing.Any:  # fmt: skip
     """Computes attention over all ranks of a group, like attnc.torch.flex_attention on one.
 
     Each rank gives its own rows of query, key and value, [B, H, rows, D], in the order of `plan`, and gets its own rows
     of out (and of lse, f32). A rank may own none. Mods see positions of the whole problem; tensors that they capture are
     whole on each rank. `block_mask` is one of the plan's masks. `group` is a process group, a DeviceMesh of one dim, or
-    None for all processes. All ranks call it, and its backward pass, in the same order.
+    None for all processes. All ranks call it, and its backward pass, in the same order. The seed of `dropout_p` is that of
+    the first rank.
 
     Gradients of captured tensors are sums over all ranks, the same on each; without `reduce_captured`, each rank has the
     part of its rows, for wrappers that reduce all gradients of a module, such as FSDP2. Those of query, key and value are of the
@@ -489,6 +497,7 @@ def flex_attention(
             raise ValueError(f"{name} is {tensor.dtype}, query is {query.dtype}: give all three one dtype")
     mask_mod = mask_mod_of(block_mask)
     _check_plan(query, key, value, mask_mod, plan, rank)
+    score_mod, prob_mod = parts(with_prob(score_mod, prob_mod, dropout_p, lambda like: _seed_of(group, like), query))
     device = query.device
     batches = plan.shape[0] if plan._is_ragged else query.shape[0]
     problem = batches, query.shape[1], key.shape[1], *plan.shape[3:]
