@@ -140,8 +140,9 @@ def flex_attention(
     jax.shard_map work; in a program that XLA partitions, attention is not split. On the CPU, attnc computes with its
     fp64 reference, slowly; CpuWarning says so once.
 
-    Raises UntranslatableError for a mod that attnc cannot translate, ModError for a prob_mod that is no multiple of prob, IndexError for a captured array that is too short
-    for its positions, ValueError and TypeError for operands that do not fit.
+    Raises UntranslatableError for a mod that attnc cannot translate, ModError for a prob_mod that is no multiple of prob,
+    IndexError for a captured array that is too short for its positions, ValueError and TypeError for operands that do not
+    fit.
     """
     if isinstance(scale, jax.core.Tracer):
         raise TypeError("scale is traced: give a Python number, or multiply query by it and give scale=1.0")

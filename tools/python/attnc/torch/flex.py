@@ -251,9 +251,9 @@ def flex_attention(
     Operands of different dtypes are converted to a common one, as copies, and the result to that of query. Kernels then
     compute in float32 if one of them is float32, or if they are float16 and bfloat16.
 
-    Raises UntranslatableError for a mod that attnc cannot translate, ModError for a prob_mod that is no multiple of prob, OperandError for a block mask of other lengths or
-    of another device, and NotImplementedError for a NestedTensor, a DTensor, operands without four dims, and head dims
-    that "fp8" does not take.
+    Raises UntranslatableError for a mod that attnc cannot translate, ModError for a prob_mod that is no multiple of prob,
+    OperandError for a block mask of other lengths or of another device, and NotImplementedError for a NestedTensor, a
+    DTensor, operands without four dims, and head dims that "fp8" does not take.
     """
     if prob_mod is not None or dropout_p:
         score_mod = with_prob(score_mod, prob_mod, dropout_p, seed_like, query)

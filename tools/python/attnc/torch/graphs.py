@@ -164,8 +164,8 @@ def _translation(score_mod, mask_mod, score_captures, mask_captures, problem):
         def translated(stand_ins):
             stand_ins = [stand_ins[at] for at in first]
             of_score, of_mask = stand_ins[: len(score_captures)], stand_ins[len(score_captures) :]
-            score, *prob = (_traced(score_mod, of_score, at) for at in range(_results(score_mod)))
-            score = joined(None if _is_identity(score_mod) else score, *prob or [None])
+            score = None if _is_identity(score_mod) else _traced(score_mod, of_score)
+            score = joined(score, _traced(score_mod, of_score, 1) if _has_prob(score_mod) else None)
             names = _names(score_mod, len(score_captures)) + _names(mask_mod, len(mask_captures))
             return translate_traced(score, _traced(mask_mod, of_mask), stand_ins, names)
 
@@ -174,10 +174,10 @@ def _translation(score_mod, mask_mod, score_captures, mask_captures, problem):
     return found[1]
 
 
-def _results(graph):
-    """Returns the number of results of a traced mod."""
+def _has_prob(graph):
+    """Whether a traced mod is that of joined(), of two results."""
     result = list(graph.graph.nodes)[-1].args[0]
-    return len(result) if isinstance(result, (tuple, list)) else 1
+    return isinstance(result, (tuple, list)) and len(result) == 2
 
 
 def _traced(graph, captures, at=0):
