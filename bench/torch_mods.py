@@ -80,13 +80,13 @@ class Mod:
             elif dtype == torch.bool:
                 tensors[name] = torch.rand(shape, generator=generator) < 0.5
             else:
-                starts = torch.rand(shape, generator=generator) < 8 / shape[-1]
-                tensors[name] = starts.cumsum(-1).to(dtype)
+                starts = torch.rand(shape, generator=generator) < 8 / shape[-1] if shape else torch.ones(1)
+                tensors[name] = starts.cumsum(-1).to(dtype).reshape(shape)
         return tensors
 
     def functions(self, values, device):
-        """Returns (score_mod, mask_mod) of all indices at once: (score [B, H, Q, KV]) -> the same, () -> bool [B, H, Q,
-        KV]. None for a missing function."""
+        """Returns (score_mod, mask_mod, prob_mod) of all indices at once: (score [B, H, Q, KV]) -> the same, () -> bool [B,
+        H, Q, KV], (prob) -> the same. None for a missing function."""
         names = self.namespace(values)
         indices = [torch.arange(values[extent], dtype=torch.int32, device=device)
                    for extent in ("B", "H", "Q_LEN", "KV_LEN")]
@@ -103,9 +103,10 @@ class Mod:
                 is_traced = isinstance(result, torch.Tensor)
                 return result if is_traced else torch.full_like(args[0], result, dtype=torch.bool)
             return wrapped
-        score_mod, mask_mod = names.get("score_mod"), names.get("mask_mod")
+        score_mod, mask_mod, prob_mod = (names.get(f"{kind}_mod") for kind in ("score", "mask", "prob"))
         return (score_mod and functools.partial(everywhere, score_mod),
-                mask_mod and functools.partial(everywhere, tensor(mask_mod)))
+                mask_mod and functools.partial(everywhere, tensor(mask_mod)),
+                prob_mod and functools.partial(everywhere, prob_mod))
 
 
 def extents_of(q, k):
@@ -121,7 +122,7 @@ def attention(mod, tensors, scalars, products=torch.float64):
     k, v = (x.to(products).repeat_interleave(group, 1) for x in (k, v))
     score = (q.to(products) @ k.mT).to(wide) / q.shape[-1] ** 0.5
     captures = {name: x.float() if x.is_floating_point() else x for name, x in tensors.items() if name in mod.captures}
-    score_mod, mask_mod = mod.functions({**extents_of(q, tensors["k"]), **scalars, **captures}, q.device)
+    score_mod, mask_mod, prob_mod = mod.functions({**extents_of(q, tensors["k"]), **scalars, **captures}, q.device)
     if score_mod:
         score = score_mod(score.float()).to(wide)
     live = mask_mod() if mask_mod else torch.ones_like(score, dtype=torch.bool)
@@ -129,6 +130,8 @@ def attention(mod, tensors, scalars, products=torch.float64):
     score = score.masked_fill(~live, -torch.inf).masked_fill(~seen, 0)  # avoids NaN, which would spoil gradients
     lse = score.logsumexp(-1, keepdim=True)
     weights = torch.where(live & seen, (score - lse).exp(), 0)
+    if prob_mod:
+        weights = prob_mod(weights)
     out = weights.to(products) @ v
     return out, lse.masked_fill(~seen, -torch.inf).squeeze(-1)
 

@@ -21,6 +21,7 @@ from attention import by_definition, relative_error
 from torch.utils.checkpoint import checkpoint
 
 import attnc
+from attnc.prob_mods import rate_of
 from attnc.torch import create_block_mask, explain, flash, flex, flex_attention, graphs, translate
 
 B, H, HKV, L, D = 2, 4, 2, 48, 16
@@ -151,8 +152,10 @@ class Attention(torch.nn.Module):
 class DropoutTest(unittest.TestCase):
     def test_statistics(self):
         torch.manual_seed(5)
-        for dropout_p in (0.1, 0.5, 0.9):
+        for dropout_p, rate in ((0.1, 26 / 256), (0.5, 0.5), (0.9, 230 / 256), (0.011, 0.011)):
+            self.assertEqual(rate_of(dropout_p), rate)
             first, second = weights(dropout_p), weights(dropout_p)
+            dropout_p = rate
             self.assertTrue(torch.allclose(first[first != 0], torch.tensor(1 / (1 - dropout_p))))
             kept = torch.stack([first != 0, second != 0]).double()  # seeds, batch, heads, rows, columns
             count, deviation = kept.numel(), math.sqrt(dropout_p * (1 - dropout_p))

@@ -16,7 +16,7 @@ from .launch import Launch, Sequences
 from .torch import create_block_mask, flex_attention
 from .torch.autograd import attend, wanted_by
 from .torch.flash import mods_of
-from .torch.flex import autocast
+from .torch.flex import autocast, seed_like, with_prob
 from .torch.graphs import attend_in_graph, attend_recorded, is_recorded, is_traced
 from .torch.kernels import check_dtype
 from .torch.translation import translate
@@ -39,11 +39,6 @@ class Others(typing.TypedDict, total=False):
     pack_gqa: bool | None
     sm_margin: int
     scheduler_metadata: typing.Any
-
-
-def _check_dropout(dropout_p):
-    if dropout_p:
-        raise NotImplementedError(f"attnc has no dropout: set dropout_p=0 (it is {dropout_p}), or take flash_attn")
 
 
 _EXPECTED = {
@@ -117,8 +112,8 @@ def flash_attn_func(
     `v_descale`, f32 [B, HKV], and the result is bfloat16.
 
     Returns out [B, Q_LEN, H, DV]; with `return_attn_probs`, (out, lse f32 [B, H, Q_LEN], None), since attnc writes no
-    probabilities. A row that sees no key is 0, and its lse is -inf. Raises NotImplementedError for dropout."""
-    _check_dropout(dropout_p)
+    probabilities. A row that sees no key is 0, and its lse is -inf. `dropout_p` is that of attnc.torch.flex_attention;
+    with q of float8_e4m3fn it is refused."""
     _check_rank(4, q=q, k=k, v=v)
     _check_slopes(alibi_slopes, q.shape[0], q.shape[2])
     left, right, chunk = _window(causal, window_size, others)
@@ -127,6 +122,7 @@ def flash_attn_func(
     score_mod, mask_mod = mods_of(left, right, kv_len - q_len, chunk=chunk, softcap=softcap, slopes=alibi_slopes)
     mask = None if mask_mod is None else create_block_mask(mask_mod, None, None, q_len, kv_len, q.device)
     if q.dtype == _FP8:
+        score_mod = with_prob(score_mod, None, dropout_p, seed_like, q)
         sequences = Sequences(**_scales(others, q.shape[2], k.shape[2]))
         operands = (x.transpose(1, 2) for x in (q, k, v))
         out, lse = _attend_outside(*operands, (score_mod, mask_mod), softmax_scale, sequences, return_attn_probs)
@@ -134,7 +130,8 @@ def flash_attn_func(
     scale, *operands = _padded(softmax_scale, *(x.transpose(1, 2) for x in (q, k, v)))
     options = {"deterministic": True} if deterministic else None
     found = flex_attention(
-        *operands, score_mod, mask, scale, enable_gqa=True, return_lse=return_attn_probs, kernel_options=options
+        *operands, score_mod, mask, scale, enable_gqa=True, return_lse=return_attn_probs, kernel_options=options,
+        dropout_p=dropout_p,
     )  # fmt: skip
     out, lse = found if return_attn_probs else (found, None)
     out = _cut(out.transpose(1, 2), v)
@@ -188,7 +185,6 @@ def flash_attn_varlen_func(
     are pools of pages [PAGES, PAGE_SIZE, HKV, D], `cu_seqlens_k` only gives lengths, and there are no gradients.
 
     Returns out [Q_ROWS, H, DV]; with `return_attn_probs`, (out, lse f32 [H, Q_ROWS], None)."""
-    _check_dropout(dropout_p)
     q, k, v = autocast(q, k, v)
     _check_rank(3, q=q, **({} if block_table is not None else {"k": k, "v": v}))
     cu_q, cu_k, is_one = cu_seqlens_q.int(), cu_seqlens_k.int(), cu_seqlens_k is cu_seqlens_q
@@ -212,6 +208,7 @@ def flash_attn_varlen_func(
     mods = mods_of(
         left, right, offset, chunk=chunk, softcap=softcap, slopes=alibi_slopes, end_q=end_q, end_k=seqused_k
     )  # fmt: skip
+    mods = with_prob(mods[0], None, dropout_p, seed_like, q), mods[1]
     stays = is_traced and is_one and block_table is None and not deterministic and q.dtype != _FP8  # in a graph
     attend_here = _attend if stays or not torch.compiler.is_dynamo_compiling() else _attend_outside
     q = q.transpose(0, 1)[None]
