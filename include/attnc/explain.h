@@ -289,22 +289,60 @@ struct GpuLimits {
   int64_t l2Bytes = 0;                      ///< Bytes of its L2 cache.
 };
 
-/// How the tiles of q of a forward kernel keep a GPU busy, if every step along KV takes the same time. CTAs take tiles
-/// in launch order, first come, first served.
+/// How tiles keep a GPU busy, if every step takes the same time: tiles of q, or of keys in a backward kernel. CTAs take
+/// them in launch order, first come, first served; clusters of CTAs take turns.
 struct TileWork {
-  int64_t tiles = 0; ///< Tiles of q of one head.
-  int64_t heads = 0; ///< Batch entries times heads.
+  int64_t tiles = 0; ///< Tiles of one head.
+  int64_t heads = 0; ///< Batch entries times heads; of a backward kernel whose CTAs walk all heads of a KV head, these.
   /// Number of heads of a section. The launch takes section after section. Within one, the last tiles of all heads come
   /// first, head by head.
   int64_t section = 1;
   int64_t maskBatch = 1, maskHeads = 1; ///< Batch entries and heads that differ in their steps.
   /// Steps of each tile: maskBatch * maskHeads times `tiles`.
   std::vector<int64_t> steps;
+  std::vector<int64_t> masked;   ///< Steps that mask scores, out of `steps`. Empty for boxes of a grid.
+  bool ofKeys = false;           ///< Whether tiles are of keys, and walk along queries.
+  int64_t firstRow = 0;          ///< Row where the first tile begins. Below 0 if the last one ends at the last row.
+  int clusterCtas = 1;           ///< CTAs of a cluster, which walk the same steps.
+  int clusterHeads = 1;          ///< Heads of a cluster; with several CTAs and one head, they have neighbouring tiles.
   int ctasPerMultiprocessor = 1; ///< CTAs that fit onto a multiprocessor by registers and shared memory.
   int64_t longest = 0;           ///< Steps of the CTA slot that is busiest; each multiprocessor has the above number.
   double mean = 0;               ///< Mean of all slots. longest / mean is the imbalance.
   bool isEstimate = false;       ///< Whether some steps are unknown and counted.
 };
+
+/// What a pass over a problem costs a GPU: what its time is predicted from.
+struct PassCost {
+  std::string kernel;     ///< Template of the launch that walks the scores.
+  double tiles = 0;       ///< Tiles of all heads.
+  double steps = 0;       ///< Steps of all tiles.
+  double maskedSteps = 0; ///< Steps that mask scores.
+  bool loneTile = false;  ///< Whether a CTA of a forward kernel has room for one tile of q, so that the next one waits.
+  double widths = 0;      ///< Columns of q and of v, by 256.
+  int slots = 0;          ///< CTAs that run at once.
+  double imbalance = 1;   ///< Steps of the busiest slot by the mean of all.
+  double products = 0;    ///< Cycles that tensor cores take for the matrix products of a step.
+  double scores = 0;      ///< Cycles that an instruction for each score takes in a step.
+  /// Operations for each score, by name; "arithmetic" for those of about one instruction.
+  std::map<std::string, double> perScore;
+  std::map<std::string, double> perMaskedScore; ///< Additional operations for each score of a masked step.
+  double bytes = 0;                             ///< Bytes of the operands and results, each once.
+  double otherBytes = 0;                        ///< Bytes that the other launches of a backward pass read and write.
+};
+
+/// Predicted time of a pass on a GPU. Errors are over measured rows of the kernel, each predicted by constants that
+/// were fitted without its case.
+struct PassTime {
+  std::string gpu;        ///< Name of the GPU: "H200".
+  std::string clock;      ///< "under load", where the limit of power binds, or "rested", in short bursts.
+  double ms = 0;          ///< Milliseconds.
+  double medianError = 0; ///< Median of the errors, in percent.
+  double worstError = 0;  ///< Largest of the errors, in percent.
+  int rows = 0;           ///< Number of rows.
+};
+
+/// Returns the GPUs that times are predicted for, by the names in PassTime.
+std::vector<std::string> measuredGpus();
 
 /// What a kernel is, why it was chosen, and what it costs for a problem.
 struct Explanation {
@@ -325,6 +363,9 @@ struct Explanation {
   /// Work of a forward kernel of another family than Naive. Unset for lists of boxes, boxes that differ by head, ragged
   /// batches, tokens outside grids, and more than 2^16 different tiles.
   std::optional<TileWork> work = {};
+  std::optional<PassCost> cost = {}; ///< Cost of the pass. Unset where the work of tiles is not known.
+  std::vector<PassTime> times = {};  ///< Predicted times of the pass, by GPU and clock. Empty: not measured.
+  std::string whyNoTimes = {};       ///< What was not measured. Empty if there are times.
 
   /// Returns the kernel. For training, that of the backward pass.
   const Plan& kernel() const { return preparation.last(); }

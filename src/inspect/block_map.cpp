@@ -128,22 +128,28 @@ std::vector<BlockMap> mapBlocks(const ir::Module& module, const ir::Bindings& bi
 }
 
 BlockRows rowsOfBlocks(const ir::Module& module, const ir::Bindings& bindings, const BlockMaskShape& shape,
-                       int64_t budget) {
-  const int64_t heads = shape.batch * shape.heads, qBlocks = shape.qBlocks();
-  BlockRows all{.rows = std::vector<BlockRow>(size_t(heads * qBlocks))};
-  if (all.rows.empty() || shape.kvBlocks() == 0) return all;
+                       bool byColumns, int64_t budget) {
+  const int64_t heads = shape.batch * shape.heads, rows = byColumns ? shape.kvBlocks() : shape.qBlocks();
+  BlockRows all{.rows = std::vector<BlockRow>(size_t(heads * rows))};
+  if (all.rows.empty() || shape.kvBlocks() == 0 || shape.qBlocks() == 0) return all;
   const MaskRegions mask(module, bindings, shape, budget / heads);
   const ir::Interpreter interpreter(module, bindings);
   for (int64_t head = 0; head < heads; ++head)
     visitRegions(mask, interpreter, head, budget / heads, [&](const Region& region, Found found) {
       if (found == Found::Empty) return;
       if (found == Found::Unknown) all.isEstimate = true;
-      const int64_t first = int64_t(region.kv) << region.kvLevel, blocks = mask.kvBlocksOf(region);
-      for (int64_t i = 0; i < mask.qBlocksOf(region); ++i) {
-        BlockRow& row = all.rows[size_t(head * qBlocks + (int64_t(region.q) << region.qLevel) + i)];
+      int64_t top = int64_t(region.q) << region.qLevel, height = mask.qBlocksOf(region);
+      int64_t first = int64_t(region.kv) << region.kvLevel, blocks = mask.kvBlocksOf(region);
+      if (byColumns) std::swap(top, first), std::swap(height, blocks);
+      for (int64_t i = 0; i < height; ++i) {
+        BlockRow& row = all.rows[size_t(head * rows + top + i)];
         row.live += blocks;
         row.first = std::min(row.first, first);
         row.last = std::max(row.last, first + blocks - 1);
+        if (found != Found::Full) continue;
+        row.full += blocks;
+        row.firstFull = std::min(row.firstFull, first);
+        row.lastFull = std::max(row.lastFull, first + blocks - 1);
       }
     });
   return all;

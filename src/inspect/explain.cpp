@@ -9,6 +9,7 @@
 #include "inspect/block_map.h"
 #include "inspect/mask_census.h"
 #include "inspect/operations.h"
+#include "inspect/pass_cost.h"
 #include "inspect/tile_work.h"
 #include "inspect/work.h"
 #include "ir/bind.h"
@@ -119,7 +120,10 @@ Expected<Explanation> explain(const Compiler& compiler, const Preparation& prepa
     all.places = placesOf(derived);
     all.maps = mapBlocks(*counted, *bindings, blocks);
     all.limits = limitsOf(options.arch);
-    all.work = tileWorkOf(*counted, *bindings, all);
+    auto work = tileWorkOf(*counted, *bindings, all);
+    if (work) all.cost = passCostOf(all, *work);
+    predictTimes(all);
+    if (work && !work->ofKeys) all.work = std::move(work);
     return all;
   });
 }

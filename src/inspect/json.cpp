@@ -120,10 +120,33 @@ static void to_json(JsonReport& json, const TileWork& work) {
           {"maskBatch", work.maskBatch},
           {"maskHeads", work.maskHeads},
           {"steps", work.steps},
+          {"masked", work.masked},
+          {"firstRow", work.firstRow},
+          {"clusterCtas", work.clusterCtas},
+          {"clusterHeads", work.clusterHeads},
           {"ctasPerMultiprocessor", work.ctasPerMultiprocessor},
           {"longest", work.longest},
           {"mean", work.mean},
           {"isEstimate", work.isEstimate}};
+}
+
+static void to_json(JsonReport& json, const PassTime& time) {
+  json = {{"gpu", time.gpu},
+          {"clock", time.clock},
+          {"ms", time.ms},
+          {"medianError", time.medianError},
+          {"worstError", time.worstError},
+          {"rows", time.rows}};
+}
+
+static void to_json(JsonReport& json, const PassCost& cost) {
+  json = {{"kernel", cost.kernel},     {"tiles", cost.tiles},
+          {"steps", cost.steps},       {"maskedSteps", cost.maskedSteps},
+          {"loneTile", cost.loneTile}, {"widths", cost.widths},
+          {"slots", cost.slots},       {"imbalance", cost.imbalance},
+          {"products", cost.products}, {"scores", cost.scores},
+          {"perScore", cost.perScore}, {"perMaskedScore", cost.perMaskedScore},
+          {"bytes", cost.bytes},       {"otherBytes", cost.otherBytes}};
 }
 
 namespace {
@@ -315,6 +338,9 @@ std::string toJson(const Explanation& all) {
   json["maps"] = all.maps;
   json["limits"] = all.limits;
   if (all.work) json["work"] = *all.work;
+  if (all.cost) json["cost"] = *all.cost;
+  json["times"] = all.times;
+  if (all.times.empty()) json["whyNoTimes"] = all.whyNoTimes;
   return textOf(json);
 }
 

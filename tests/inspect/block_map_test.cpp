@@ -80,7 +80,7 @@ TEST_CASE("maps are made in bounded time, and say what they do not know", "[insp
   const auto maps = mapBlocks(mod.module(), bindings, shape, 1 << 16);
   REQUIRE(maps.size() == 1);
   CHECK(std::count(maps[0].cells.begin(), maps[0].cells.end(), BlockState::Unknown) > 0);
-  CHECK(rowsOfBlocks(mod.module(), bindings, shape, 1 << 16).isEstimate);
+  CHECK(rowsOfBlocks(mod.module(), bindings, shape, false, 1 << 16).isEstimate);
 }
 
 TEST_CASE("rows of blocks are those of the mask", "[inspect]") {
@@ -97,6 +97,46 @@ TEST_CASE("rows of blocks are those of the mask", "[inspect]") {
       const int64_t first = std::max<int64_t>(0, q - 2 * (h + 1));
       CHECK((row.first == first && row.last == 15 && row.live == q - first + 2));
     }
+}
+
+TEST_CASE("columns of blocks are those of the mask, with their full blocks", "[inspect]") {
+  const ProblemShape problem{1, 1, 1, 1024, 1024};
+  const Mod mod = parse("(kv_idx <= q_idx) & (q_idx - kv_idx < 512)");
+  auto bindings = take(ir::bind(mod.module(), {}, problem));
+  const BlockRows columns = rowsOfBlocks(mod.module(), bindings, smallestMask(mod, problem), /*byColumns=*/true);
+  REQUIRE(columns.rows.size() == 8);
+  for (int64_t kv = 0; kv < 8; ++kv) {
+    const BlockRow& column = columns.rows[size_t(kv)];
+    const int64_t last = std::min<int64_t>(7, kv + 4), full = std::min<int64_t>(7, kv + 3) - kv;
+    CHECK((column.first == kv && column.last == last && column.live == last - kv + 1));
+    CHECK(column.full == full);
+    if (full) CHECK((column.firstFull == kv + 1 && column.lastFull == kv + full));
+  }
+}
+
+TEST_CASE("tiles end at the last row, and clusters take two heads, as on Hopper", "[inspect]") {
+  const ProblemShape problem{1, 4, 2, 1000, 1000};
+  const Mod mod = parse("q_idx >= kv_idx");
+  auto bindings = take(ir::bind(mod.module(), {}, problem));
+  const auto workOf = [&](int headDim, const char* tile, int rows, int columns) {
+    const auto plan = take(Compiler().plan(mod, {.arch = "sm_90a", .headDim = headDim, .tile = tile}));
+    Explanation all{mod, {.kernel = plan, .problem = problem}, {}, {}, {}, {}};
+    all.sources = {{.templateName = "forward_sm90.cu", .threads = 384, .tileRows = rows, .tileColumns = columns}};
+    all.compiled = {std::make_shared<CompiledKernel>()};
+    all.limits = limitsOf("sm_90a");
+    return take(tileWorkOf(mod.module(), bindings, all));
+  };
+  // Rows [-152, 40), [40, 232), ..., [808, 1000): the last tile sees all 8 steps, and masks two of them.
+  const TileWork anchored = workOf(64, "192x128x12", 192, 128);
+  CHECK(anchored.steps == std::vector<int64_t>{1, 2, 4, 5, 7, 8});
+  CHECK(anchored.masked == std::vector<int64_t>{1, 2, 3, 2, 3, 2});
+  const TileWork divided = workOf(128, "128x128x8", 128, 128);
+  CHECK(divided.steps == std::vector<int64_t>{1, 2, 3, 4, 5, 6, 7, 8});
+  CHECK(divided.masked == std::vector<int64_t>(8, 1));
+  // 8 tiles of 2 pairs of heads on 66 clusters
+  const TileWork pairs = workOf(128, "128x128x8-2heads", 128, 128);
+  CHECK(pairs.longest == 8);
+  CHECK(pairs.mean == Approx(2 * 36 / 66.0));
 }
 
 TEST_CASE("tiles of a causal mask are dealt as the launch deals them", "[inspect]") {

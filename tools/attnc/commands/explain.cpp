@@ -8,6 +8,7 @@
 #include "problem/operands.h"
 #include "problem/shapes.h"
 #include "progress.h"
+#include "show/cost_changes.h"
 #include "show/explanation.h"
 #include "show/html_report.h"
 #include "terminal.h"
@@ -81,13 +82,39 @@ std::string explainText(const Mod& mod, const Explanation& all, const ProblemOpt
          kindText(all.preparation, all.sources) +
          fmt::format("problem     {}\n", extentsText(all.preparation.problem)) + sequencesText(kernel.options()) +
          valuesLine(all.scalars, options) + workText(all.census, all.boxes, all.preparation, mod.hasMaskMod()) +
-         operationsText(all.operations) + scoreText(all.perScore, kernel.kvLoop()) + gradientsText(all.gradients);
+         operationsText(all.operations) + scoreText(all.perScore, kernel.kvLoop()) + gradientsText(all.gradients) +
+         timesText(all);
 }
 
 /// Writes the page.
 Status writePage(const std::string& path, const Mod& mod, const Explanation& all) {
   ATTNC_TRY_AS(data, pageData(mod, all));
   return writeWholeFile(path, {htmlPage(*data)});
+}
+
+/// Returns the options for a mod that is compared with another one. Values of captures that only the other has are left
+/// out.
+ExplainOptions optionsOf(const Mod& mod, const Mod& other, ExplainOptions options) {
+  const auto captures = [](const Mod& one, const std::string& name) {
+    const std::vector<CaptureInfo> all = one.captures();
+    return std::any_of(all.begin(), all.end(), [&](const CaptureInfo& capture) { return capture.name == name; });
+  };
+  std::erase_if(options.sets, [&](const std::string& set) {
+    const std::string name = set.substr(0, set.find('='));
+    return !captures(mod, name) && captures(other, name);
+  });
+  return options;
+}
+
+/// Prints what changes in cost from the mod to that of the other file.
+Status compareCosts(const Mod& mod, const ExplainOptions& options, const Target& target) {
+  ModOptions ofNewer = options.mod;
+  ofNewer.path = options.newer;
+  ATTNC_TRY_AS(text, ofNewer.loadTelling());
+  ATTNC_TRY_AS(newer, pinned(*text, options.kernel));
+  ATTNC_TRY_AS(before, explanationOf(mod, optionsOf(mod, *newer, options), target));
+  ATTNC_TRY_AS(after, explanationOf(*newer, optionsOf(*newer, mod, options), target));
+  return printResult(options.json ? changesJson(*before, *after).dump(2) + "\n" : changesText(*before, *after));
 }
 
 Status runExplain(ExplainOptions& options) {
@@ -101,6 +128,7 @@ Status runExplain(ExplainOptions& options) {
   ATTNC_TRY_AS(arch, options.target.archAsked());
   ATTNC_TRY_AS(text, options.mod.loadTelling());
   ATTNC_TRY_AS(mod, pinned(*text, options.kernel));
+  if (!options.newer.empty()) return compareCosts(*mod, options, targetFor(*arch));
   ATTNC_TRY_AS(all, explanationOf(*mod, options, targetFor(*arch)));
   if (!options.html.empty()) return writePage(options.html, *mod, *all);
   return printResult(options.json ? toJson(*all) : reportText(explainText(*mod, *all, options)));
@@ -158,6 +186,7 @@ void addExplain(CLI::App& app, int& exitCode) {
   auto [command, options] = addCommand<ExplainOptions>(
       app, exitCode, "explain", "Show the kernel a mod gets, what it costs, and what its mask saves", runExplain);
   options.mod.addTo(command);
+  addOption(command, "new", options.newer, "NEW", "Another file with a mod: what changes in cost from MOD to NEW");
   addKernel(command, options);
   excludes(addFile(command, "--in", options.input,
                    "Take q, k, v and captures from a safetensors file, as run does; -: stdin"),
@@ -173,7 +202,8 @@ void addExplain(CLI::App& app, int& exitCode) {
   command.add_flag("--json", options.json, "One JSON object instead, for programs");
   addFile(command, "--html", options.html,
           "A page instead, one file without network: mask, code, costs line by line. -: stdout")
-      ->excludes("--json");
+      ->excludes("--json")
+      ->excludes("new");
   command.footer(
       R"(Without --arch: that of the GPU, or sm_90a where there is none. Needs libnvrtc, and no GPU. Captures that
 nothing gives are drawn, as run --random does.
@@ -185,12 +215,16 @@ kv column, or for each score. per score: without what the kernel moves out of it
 
 FLOPs: a backward pass counts 2.5 times the forward one, five products instead of two.
 
+time: of the kernel of these passes, as bench/results measured it. Errors are those of rows that were left out of the
+fit.
+
 gradients: what each capture's gradient adds to memory. They have launches of their own behind those of dq, dk
 and dv.
 
 Examples:
   attnc explain alibi.py --head-dim 64 --shape 2,32,8,4096,4096
-  attnc explain alibi.py --kernel backward --arch sm_80)");
+  attnc explain alibi.py --kernel backward --arch sm_80
+  attnc explain old.py new.py --shape 2,16,16,8192,8192)");
 }
 
 } // namespace attnc::cli

@@ -13,6 +13,7 @@ struct ExplainOptions : ProblemOptions {
   ShapeText given;                 ///< as --shape says it
   const CLI::App* owner = nullptr; ///< the command
   std::string html;                ///< a file for the page; empty: none
+  std::string newer;               ///< a file of a mod that is compared; empty: none
 
   bool isBackward() const { return kernelKind.kind == "backward"; }
 };

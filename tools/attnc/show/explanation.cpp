@@ -261,6 +261,18 @@ std::string scoreText(const ScoreCost& cost, KvLoop loop) {
   return text + gradient;
 }
 
+std::string timeText(const PassTime& time) {
+  return fmt::format("{} ms on {} {}, median error {:.1f} %, worst {:.1f} % over {} rows", millisecondsText(time.ms),
+                     time.gpu, time.clock, time.medianError, time.worstError, time.rows);
+}
+
+std::string millisecondsText(double ms) { return fmt::format("{:.{}f}", ms, ms < 1 ? 3 : ms < 10 ? 2 : 1); }
+
+std::string timesText(const Explanation& all) {
+  if (all.times.empty()) return fmt::format("time        not measured: {}\n", all.whyNoTimes);
+  return labelled("time", all.times, timeText);
+}
+
 std::string gradientsText(const std::vector<GradientSum>& sums) {
   return labelled("gradients", sums, [](const GradientSum& sum) {
     return fmt::format("d_{}: {}{}", sum.capture, sum.per ? kAdditions[int(*sum.per)] : "0: no gradient arrives",

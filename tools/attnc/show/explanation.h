@@ -34,6 +34,15 @@ std::string workText(const MaskCensus& census, const std::optional<GridCensus>& 
 /// of the gradient.
 std::string scoreText(const ScoreCost& cost, KvLoop loop);
 
+/// Returns about three digits: "0.801", "12.3".
+std::string millisecondsText(double ms);
+
+/// Returns "0.801 ms on H100 rested, median error 4.9 %, worst 12.0 % over 23 rows".
+std::string timeText(const PassTime& time);
+
+/// Returns lines "time": the predicted times of the pass, or why there are none.
+std::string timesText(const Explanation& all);
+
 /// Returns lines "gradients": how the gradient of each capture is summed, place by place; empty if no capture wants
 /// one.
 std::string gradientsText(const std::vector<GradientSum>& sums);

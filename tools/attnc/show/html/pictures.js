@@ -12,7 +12,8 @@ function readers(kernel, q, kv, b, h) {
   const launch = kernel.kernel.launches[0], problem = kernel.problem, lines = [];
   const group = problem.H / problem.HKV;
   if (launch.tile && kernel.kernel.kind === 'forward' && kernel.kvLoop !== 'boxes' && kernel.kvLoop !== 'boxMask') {
-    const rows = launch.tile.rows, first = Math.floor(q[0] / rows), last = Math.floor((Math.min(q[1], problem.Q_LEN) - 1) / rows);
+    const rows = launch.tile.rows, begin = kernel.work ? kernel.work.firstRow : 0;
+    const first = Math.floor((q[0] - begin) / rows), last = Math.floor((Math.min(q[1], problem.Q_LEN) - 1 - begin) / rows);
     const steps = Math.ceil((kv[1] - kv[0]) / launch.tile.columns);
     lines.push((first === last ? 'Tile ' + number(first) : 'Tiles ' + number(first) + ' to ' + number(last)) + ' of each head, '
       + rows + ' rows of q; ' + plural(steps, 'step') + ' of ' + launch.tile.columns + ' columns.');
@@ -59,7 +60,7 @@ function addMap(main, kernel) {
     context.lineWidth = 1;
     const tile = kernel.kernel.launches[0].tile;
     if (tile && kernel.work && kernel.kvLoop !== 'boxes') { // the rows of the tile that reads it
-      const first = Math.floor(at[0] * map.qStep / tile.rows) * tile.rows, tall = Math.max(tile.rows, map.qStep);
+      const begin = kernel.work.firstRow, first = begin + Math.floor((at[0] * map.qStep - begin) / tile.rows) * tile.rows, tall = Math.max(tile.rows, map.qStep);
       context.strokeRect(.5, Math.round(first / map.qStep * h) + .5, width - 1, Math.max(2, Math.round(tall / map.qStep * h) - 1));
     }
     context.lineWidth = 2;
@@ -137,12 +138,18 @@ function dealt(work, slots, qHeads) {
       i = least;
     }
   };
-  const lanes = Array.from({length: slots}, () => []);
+  const lanes = Array.from({length: slots}, () => []), atOnce = work.clusterCtas / work.clusterHeads;
+  let index = 0;
   for (let first = 0; first < work.heads; first += work.section)
-    for (let tile = work.tiles - 1; tile >= 0; --tile)
-      for (let head = first; head < Math.min(first + work.section, work.heads); ++head) {
+    for (let tile = (Math.ceil(work.tiles / atOnce) - 1) * atOnce; tile >= 0; tile -= atOnce)
+      for (let head = first; head < Math.min(first + work.section, work.heads); head += work.clusterHeads, ++index) {
         const b = Math.floor(head / qHeads) % work.maskBatch, h = head % qHeads % work.maskHeads;
         const steps = work.steps[(b * work.maskHeads + h) * work.tiles + tile];
+        if (work.clusterCtas > 1) { // in turns, each second round backwards
+          const lane = lanes[Math.floor(index / slots) % 2 ? slots - 1 - index % slots : index % slots], end = lane.at(-1);
+          lane.push([end ? end[0] + end[1] : 0, steps, head, tile]);
+          continue;
+        }
         lanes[heap[0][1]].push([heap[0][0], steps, head, tile]);
         heap[0][0] += steps;
         sink();
@@ -154,7 +161,7 @@ function dealt(work, slots, qHeads) {
 function addWork(main, kernel) {
   const work = kernel.work, limits = kernel.limits;
   if (!work) return;
-  const slots = limits.multiprocessors * work.ctasPerMultiprocessor;
+  const slots = Math.max(1, Math.floor(limits.multiprocessors * work.ctasPerMultiprocessor / work.clusterCtas));
   const most = Math.max(1, ...work.steps.slice(0, work.tiles));
   const children = [];
   if (work.tiles * work.heads <= 65536) {
@@ -180,13 +187,13 @@ function addWork(main, kernel) {
       const box = canvas.getBoundingClientRect(), slot = pointed(event, 1, slots)[1];
       const time = (event.clientX - box.left) / box.width * longest;
       const found = lanes[slot].find(([start, steps]) => time >= start && time < start + steps);
-      showTip(event, 'multiprocessor ' + Math.floor(slot / work.ctasPerMultiprocessor)
+      showTip(event, (work.clusterCtas > 1 ? 'cluster ' : 'multiprocessor ') + Math.floor(slot / work.ctasPerMultiprocessor)
         + (found ? '\nhead ' + found[2] + ', tile ' + found[3] + '\n' + plural(found[1], 'step') + ' along kv' : '\nidle'));
     });
     canvas.addEventListener('mouseleave', event => showTip(event, ''));
     children.push(make('div', {class: 'plot'}, canvas, make('div', {class: 'axis'}, make('span', {}, '0 steps'),
       make('span', {}, number(work.longest) + ' steps'))),
-      make('div', {class: 'legend'}, make('span', {}, 'each line is ' + (work.ctasPerMultiprocessor > 1 ? 'a CTA of ' + work.ctasPerMultiprocessor
+      make('div', {class: 'legend'}, make('span', {}, 'each line is ' + (work.clusterCtas > 1 ? 'a cluster of ' + work.clusterCtas + ' CTAs, each on ' : work.ctasPerMultiprocessor > 1 ? 'a CTA of ' + work.ctasPerMultiprocessor
         + ' on ' : '') + 'a multiprocessor; the red line is the mean; darker tiles have more steps')));
   }
   const bars = picture(72, 0, 'Steps of each tile of q', (context, width, height) => {

@@ -23,6 +23,8 @@ function addHead(page) {
   const cost = kernel.perScore, all = kernel.operations.score_mod;
   add(String(cost.full), 'operations per score of a full block' + (all && all.element > cost.full ? '; score_mod has ' + all.element + ' in its text' : ''));
   add(kernel.tile.tile || '-', 'tile: ' + (kernel.boxes ? 'boxes of queries and of keys' : 'rows of q × columns of kv × warps') + '; from ' + {model: 'the model', tuned: 'tuning', asked: 'the options'}[kernel.tile.from]);
+  for (const time of kernel.times)
+    add(time.ms.toPrecision(3) + ' ms', 'predicted on ' + time.gpu + ' ' + time.clock + '; median error ' + time.medianError + ' %, worst ' + time.worstError + ' %');
   const launch = heaviest(it);
   add(String(launch.registers), 'registers a thread; ' + (launch.spillBytes ? number(launch.spillBytes) + ' bytes spilled' : 'nothing spilled'));
   if (kernel.work && kernel.work.mean)
