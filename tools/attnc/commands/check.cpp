@@ -1,5 +1,6 @@
 // `attnc check`: prints the errors of a mod, or what attnc understood: functions, captures, levels, gathers; or proves
-// claims about its mask.
+// claims about its mask, and holds budgets against what it costs.
+#include "commands/budgets.h"
 #include "commands/claims.h"
 #include "commands/command.h"
 #include "problem/grid_text.h"
@@ -42,10 +43,10 @@ std::string choicesText(const Mod& mod) {
   return text;
 }
 
-struct CheckOptions {
-  ModOptions mod;
+struct CheckOptions : ExplainOptions {
   ClaimOptions claims;
-  bool language = false, json = false;
+  BudgetOptions budgets;
+  bool language = false;
 };
 
 std::string checkText(const ModExplanation& all) {
@@ -63,7 +64,13 @@ Expected<int> runCheck(const CheckOptions& options) {
   if (options.language) return exitCodeOf(printResult(kLanguage), false);
   ATTNC_TRY_AS(mod, options.mod.load());
   options.claims.check();
-  if (options.claims.areAny()) return options.claims.run(*mod, options.mod, options.json);
+  if (options.claims.areAny() || !options.budgets.texts.empty()) {
+    Verdicts verdicts{.text = fmt::format("{}\n", mod->name()), .json = {{"mod", mod->name()}}};
+    if (options.claims.areAny()) ATTNC_TRY(options.claims.run(*mod, options.mod, verdicts));
+    if (!options.budgets.texts.empty()) ATTNC_TRY(options.budgets.run(*mod, options, verdicts));
+    ATTNC_TRY(printResult(options.json ? verdicts.json.dump(2) + "\n" : verdicts.text));
+    return verdicts.code;
+  }
   ATTNC_TRY_AS(all, explain(*mod));
   all->warnings = options.mod.warnings(*mod);
   ATTNC_TRY(printResult(options.json ? toJson(*all) : reportText(checkText(*all))));
@@ -80,13 +87,15 @@ void addCheck(CLI::App& app, int& exitCode) {
                    "One JSON object instead, for programs; of a wrong mod with its diagnostics. Wrong usage (exit "
                    "code 2)\nprints none");
   options.claims.addTo(command);
+  options.budgets.addTo(command, options);
   command.add_flag("--language", options.language, "Print the language of mods: what it has, and what operations mean");
   command.footer(R"(Operations are counted at the outermost level where they are known: once a launch, (batch, head), q
 row, kv column, or for each score. A gather that is not proven to stay inside its tensor is clamped.
 
 Examples:
   attnc check alibi.py -D CAUSAL=False
-  attnc check document.py --never "document_id[q_idx] != document_id[kv_idx]" --every-row-lives)");
+  attnc check document.py --never "document_id[q_idx] != document_id[kv_idx]" --every-row-lives
+  attnc check causal.py --budget "h100: 1.2 ms for 2,16,16,8192,8192,128" --budget "no block mask")");
 }
 
 } // namespace attnc::cli

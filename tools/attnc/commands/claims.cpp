@@ -80,7 +80,7 @@ void ClaimOptions::check() const {
     throw CLI::ValidationError("--assume", "it needs a claim: --prove, --never, --every-row-lives or --same-as");
 }
 
-Expected<int> ClaimOptions::run(const Mod& mod, const ModOptions& options, bool json) const {
+Status ClaimOptions::run(const Mod& mod, const ModOptions& options, Verdicts& verdicts) const {
   ProofOptions how{.seconds = seconds};
   for (const std::string& text : assumptions)
     if (Status added = addAssumptions(mod, text, how, "<--assume>"); !added) {
@@ -106,20 +106,17 @@ Expected<int> ClaimOptions::run(const Mod& mod, const ModOptions& options, bool 
     const Claim::Kind kind = isMask(mod) && isMask(*other) ? Claim::Kind::SameMask : Claim::Kind::Same;
     all.push_back({"same as " + sameAs, {kind, *std::move(other)}, {}});
   }
-  int code = kDone;
-  std::string text = fmt::format("{}\n", mod.name());
   JsonReport claims = JsonReport::array();
   for (Asked& asked : all) {
     ATTNC_TRY_AS(proof, prove(mod, asked.claim, how));
     asked.proof = *std::move(proof);
-    if (asked.proof.answer == Proof::Answer::Refuted) code = kModWrong;
-    if (asked.proof.answer == Proof::Answer::Undecided && code == kDone) code = kEnvironmentWrong;
-    text += textOf(asked);
+    if (asked.proof.answer == Proof::Answer::Refuted) verdicts.add(kModWrong);
+    if (asked.proof.answer == Proof::Answer::Undecided) verdicts.add(kEnvironmentWrong);
+    verdicts.text += textOf(asked);
     claims.push_back(jsonOf(asked));
   }
-  const JsonReport object = {{"mod", mod.name()}, {"claims", claims}};
-  ATTNC_TRY(printResult(json ? object.dump(2) + "\n" : text));
-  return code;
+  verdicts.json["claims"] = std::move(claims);
+  return {};
 }
 
 } // namespace attnc::cli

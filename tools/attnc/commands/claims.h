@@ -2,6 +2,7 @@
 #pragma once
 
 #include "cli_fwd.h"
+#include "commands/verdicts.h"
 #include "problem/options.h"
 
 #include <string>
@@ -19,8 +20,8 @@ struct ClaimOptions {
   bool areAny() const { return !holds.empty() || !never.empty() || !sameAs.empty() || rowsLive; }
   /// Throws CLI::ValidationError for assumptions without a claim.
   void check() const;
-  /// Proves the claims in turn, and prints what came of them. `options`: how the mod was read. Returns the exit code.
-  Expected<int> run(const Mod& mod, const ModOptions& options, bool json) const;
+  /// Proves the claims in turn, and adds what came of them. `options`: how the mod was read.
+  Status run(const Mod& mod, const ModOptions& options, Verdicts& verdicts) const;
 };
 
 } // namespace attnc::cli

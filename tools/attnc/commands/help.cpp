@@ -24,7 +24,7 @@ using Names = std::vector<const char*>;
 /// The headings in their order, and the options under each.
 const std::vector<std::pair<std::string, Names>> kHeadings = {
     {"Mod", {"expr", "mod", "capture", "define", "werror", "no-warn", "language"}},
-    {"Claims", {"prove", "never", "every-row-lives", "same-as", "assume", "seconds"}},
+    {"Claims", {"prove", "never", "every-row-lives", "same-as", "assume", "seconds", "budget"}},
     {"Problem", {"shape",      "strides", "random",    "in",         "set",       "draw",       "seed",   "large",
                  "scale",      "at",      "score",     "dtype",      "head-dim",  "head-dim-v", "v-in-k", "fp8-kv",
                  "row-scales", "scales",  "out-dtype", "kv-lengths", "page-size", "q-offset",   "ragged", "kind"}},
