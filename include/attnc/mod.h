@@ -119,7 +119,8 @@ public:
   const std::string& text() const;
   /// Returns the syntax tree as text. Empty for a mod that was read as IR.
   std::string astText() const;
-  /// Returns the IR after all passes as text. load() reads it back from a *.ir file.
+  /// Returns the IR after all passes as text, with coordinates on declared grids as operations. load() reads it back
+  /// from a *.ir file.
   std::string irText() const;
 
   /// Returns the SHA-256 of the canonical IR, in hex. It is equal for mods that differ only in names, spacing and order

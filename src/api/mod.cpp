@@ -194,7 +194,12 @@ std::string Mod::astText() const {
   return ast ? *std::move(ast) : std::string(); // the text was parsed before, so it has a tree
 }
 
-std::string Mod::irText() const { return ir::print(impl->module); }
+std::string Mod::irText() const {
+  if (!ir::uses(impl->traced, ir::Op::Coord) && !ir::uses(impl->traced, ir::Op::InGrid)) return ir::print(impl->module);
+  ir::Module onGrids = impl->traced;
+  const Status made = onOwnStack([&] { return passes::runPipeline(onGrids, {.keepsGrids = true}); });
+  return ir::print(made ? onGrids : impl->module);
+}
 const std::string& Mod::hash() const { return impl->hash; }
 const ir::Module& Mod::module() const { return impl->module; }
 const std::vector<ModChoice>& Mod::choices() const { return impl->source.choices; }

@@ -155,7 +155,7 @@ Expected<std::string> sequencesIrText(const Mod& mod, const KernelOptions& optio
     const passes::SequenceForm form = sequenceForm(options);
     Expected<Mod> made = form.isPlain() ? mod.pinned(options.pins) : sequencesMod(mod, form, options.pins);
     if (!made) return std::move(made).error();
-    return made->irText();
+    return form.isPlain() ? made->irText() : ir::print(made->module()); // the former has no outputs of sequences
   });
 }
 

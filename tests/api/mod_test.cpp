@@ -4,6 +4,8 @@
 #include "ir/bind.h"
 
 #include "api/mod_impl.h"
+#include "ir/printer.h"
+#include "passes/grids/grid_kernel.h"
 #include "support/readable.h"
 
 #include <catch2/catch.hpp>
@@ -26,6 +28,12 @@ struct TextFile {
 };
 
 Mod parse(std::string_view text) { return take(Mod::parse(text)); }
+
+/// Returns the text of the module that box kernels are written from; empty: there are none.
+std::string boxKernelOf(const Mod& mod) {
+  const auto kernel = take(kernelModOf(mod, {}));
+  return kernel->grid ? ir::print(kernel->grid->module) : "";
+}
 
 const char* const kAlibi = "slopes: f32[H]\nwindow: int\ncap: float\nflag: bool\noffsets: i64[N, 3]\n"
                            "def score_mod(score, b, h, q_idx, kv_idx):\n"
@@ -82,8 +90,39 @@ TEST_CASE("every library mod survives being written as IR and loaded again") {
     auto again = take(Mod::load(file.path));
     CHECK(again.hash() == mod.hash());
     CHECK(again.irText() == mod.irText());
+    CHECK(boxKernelOf(again) == boxKernelOf(mod));
     CHECK(again.astText().empty());
     CHECK(again.captures().size() == mod.captures().size());
+  }
+}
+
+TEST_CASE("IR text keeps what kernels of boxes are made from") {
+  const std::string path = ATTNC_SOURCE_DIR "/dsl/mods/neighborhood2d.py";
+  const std::map<std::string, std::string> forms[] = {
+      {},
+      {{"DILATION", "(2, 2)"}},
+      {{"HEIGHT", "63"}, {"DILATION", "(2, 3)"}, {"STRIDE", "(1, 2)"}},
+      {{"CAUSAL", "(True, False)"}, {"STRIDE", "(2, 4)"}},
+  };
+  for (const auto& defines : forms) {
+    const Mod mod = take(Mod::load(path, {.defines = defines}));
+    INFO(mod.irText());
+    const Mod again = take(Mod::parseIr(mod.irText()));
+    CHECK_FALSE(boxKernelOf(mod).empty());
+    CHECK(boxKernelOf(again) == boxKernelOf(mod));
+    CHECK(again.hash() == mod.hash());
+    CHECK(again.irText() == mod.irText());
+  }
+  const Mod sized = parse("HEIGHT: int\nWIDTH: int\nimage = grid(HEIGHT, WIDTH)\n"
+                          "def mask_mod(b, h, q_idx, kv_idx):\n"
+                          "    q, kv = image.coords(q_idx), image.coords(kv_idx)\n"
+                          "    return (abs(q[0] - kv[0]) <= 3) & (abs(q[1] - kv[1]) <= 3)\n");
+  for (const Mod& mod : {sized, take(sized.pinned({{"WIDTH", 64}})), take(sized.pinned({{"KV_LEN", 4096}}))}) {
+    INFO(mod.irText());
+    const Mod again = take(Mod::parseIr(mod.irText()));
+    CHECK_FALSE(boxKernelOf(mod).empty());
+    CHECK(boxKernelOf(again) == boxKernelOf(mod));
+    CHECK(again.hash() == mod.hash());
   }
 }
 

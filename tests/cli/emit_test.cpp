@@ -158,6 +158,17 @@ TEST_CASE("emit prints the IR after passes") {
              Contains("there is no pass 'level'") && Contains("did you mean levels?") && Contains("lift-masks"));
 }
 
+TEST_CASE("the IR of a mod on a grid has the mod's kernels of boxes") {
+  const Folder folder;
+  const std::string path = folder / "mod.ir", mod = kMods + "neighborhood2d.py";
+  writeFile(path, emitted("--stage ir " + mod));
+  for (const std::string kind : {"forward", "backward"}) {
+    const std::string ask = "--stage mod --arch sm_90a --kernel-family grid --kernel " + kind + " ";
+    CHECK_THAT(emitted(ask + path), Contains("box_begin_0"));
+    CHECK(emitted(ask + path) == emitted(ask + mod));
+  }
+}
+
 TEST_CASE("emit disassembles with the tool that it finds") {
   const Folder folder;
   writeFile(folder / "nvdisasm", "#!/bin/sh\necho \"disassembled $1\"\n");

@@ -75,7 +75,8 @@ ATTNC_API attnc_status attnc_mod_get_warning(const attnc_mod* mod, size_t index,
 
 /// Returns the syntax tree as text, owned by the mod; "" for a mod that was read as IR. NULL on a failure.
 ATTNC_API const char* attnc_mod_ast(const attnc_mod* mod);
-/// Returns the IR after all passes as text, owned by the mod; attnc_mod_parse_ir() reads it back. NULL on a failure.
+/// Returns the IR after all passes as text, with coordinates on declared grids as operations. It is owned by the mod;
+/// attnc_mod_parse_ir() reads it back. NULL on a failure.
 ATTNC_API const char* attnc_mod_ir(const attnc_mod* mod);
 
 #ifdef __cplusplus
