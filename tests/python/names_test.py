@@ -62,7 +62,7 @@ class Names(unittest.TestCase):
         words = _philox.philox((0x243F6A88, 0x85A308D3, 0x13198A2E, 0x03707344), (0xA4093822, 0x299F31D0))
         self.assertEqual(words, (0xD16CFE09, 0x94FDCCEB, 0x5001E420, 0x24126EA1))  # of Random123
         draws = [attnc.random(-3, 0, 1, q, kv) for q in range(24) for kv in range(80)]
-        self.assertEqual(len(set(draws)), len(draws))
+        self.assertGreater(len(set(draws)), len(draws) - 4)  # of 2^24
         self.assertTrue(all(0 <= x < 1 and x * 2**24 == int(x * 2**24) for x in draws))
         self.assertAlmostEqual(sum(draws) / len(draws), 0.5, delta=0.03)
         self.assertEqual(attnc.random(-3 + 2**64, 0, 1, 2, 3 - 2**32), draws[2 * 80 + 3])

@@ -8,6 +8,7 @@ Prints SKIPPED if torch or safetensors are not installed. Needs no GPU: attnc co
 
 import concurrent.futures
 import pathlib
+import re
 import subprocess
 import sys
 import tempfile
@@ -202,6 +203,45 @@ class GridTest(unittest.TestCase):
             text = self.explained(mask_mod, length)
             self.assertIn("family grid for sm_90a", text)
             self.assertIn("boxes of keys", text)
+
+    def test_numbers_of_grids_stay_constants(self):
+        """Kernels of boxes are planned by them; a second grid got them at launch, and computed four times as much."""
+        widths = []
+        for sizes in ((24, 16, 5, 3), (32, 16, 5, 3), (16, 24, 7, 3), (24, 16, 5, 3)):
+            translation = translate(None, neighborhood(*sizes))
+            self.assertEqual(translation.scalars, {})
+            widths += re.findall(r"mod i64 %\d+, (\d+)", translation.text)
+        self.assertEqual(widths, "24 24 32 32 16 16 24 24".split())
+        biased = lambda n: lambda score, b, h, q, k: torch.where(q % n < k % n, score + n, -float("inf"))  # noqa: E731
+        for n, scalars in ((8, {}), (9, {"n2": 9.0})):  # masks of a score_mod; what it adds is no number of the grid
+            self.assertEqual(translate(biased(n)).scalars, scalars)
+
+    def test_other_numbers_beside_grids_are_given_at_launch(self):
+        def windowed(width, window, shift):
+            in_row = lambda q, k: (q % width - k % width).abs() < 4  # noqa: E731
+            return lambda b, h, q, k: in_row(q, k) & (q - k < window) & (h < shift)
+
+        found = [translate(None, windowed(16, *numbers)) for numbers in ((64, 2), (65, 3), (66, 5), (67, 1))]
+        self.assertEqual(len({x.text for x in found[1:]}), 1)
+        self.assertEqual([sorted(x.scalars.values()) for x in found], [[], [3, 65], [5, 66], [1, 67]])
+        for one in (
+            lambda n: lambda b, h, q, k: (q // n == k // n) & (q >= k),  # quotients alone are no grid
+            lambda n: lambda b, h, q, k: (q - k) % n == 0,
+            lambda n: lambda b, h, q, k: k % n == n - 1,
+        ):
+            self.assertEqual(len({translate(None, one(n)).text for n in range(5, 12)}), 2)
+        columns = lambda n: lambda score, b, h, q, k: score * (q % n - k % n)  # noqa: E731
+        self.assertEqual(len({translate(columns(n)).text for n in range(5, 12)}), 2)  # which masks nothing
+
+    def test_grids_beyond_the_first_are_given_at_launch(self):
+        columns = lambda n, far: lambda b, h, q, k: (q % n == k % n) & (q // n >= k // n - far)  # noqa: E731
+        numbers = [(n, 3) for n in range(2, 50)] + [(8, 2**40), (7, 3), (49, 2**40)]
+        found = [translate(None, columns(*one)) for one in numbers]
+        self.assertEqual(len({x.text for x in found}), 34)  # the first 32, and those of all others: short and wide
+        self.assertEqual(found[-2].scalars, {})
+        for (n, far), translation in zip(numbers[45:], found[45:]):
+            want = everywhere(columns(n, far), (1, 1, LENGTH, LENGTH))
+            self.assertTrue(torch.equal(live(columns(n, far), 1), want), (n, far))
 
     def test_lengths_that_are_no_images_go_by_lists(self):
         text = self.explained(neighborhood(24, 16, 5, 3), 390)

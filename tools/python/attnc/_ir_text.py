@@ -291,17 +291,50 @@ def _furthest(value, problem):
     return function(found[0], number), f"{found[1]} {sign} {number}"
 
 
+def _token(value):
+    """Returns which position an integer is a slice of, by numbers: q_idx // 64 % 8 of q_idx. None: of none or several."""
+    while value.type in INT_BITS and value.op in ("cast", "add", "sub", "floor_div", "mod"):
+        others = [operand for operand in value.operands if not operand.is_const]
+        if len(others) != 1:
+            return None
+        value = others[0]
+    return value.attr if value.op == "param" and value.attr in ("q_idx", "kv_idx") else None
+
+
+def _on_grids(values):
+    """Returns the integers and conditions among `values`, operands first, which depend on coordinates of a grid; none if
+    q_idx and kv_idx do not both have remainders by numbers: quotients alone make no grid."""
+    slices = {value: _token(value) for value in values if value.op in ("floor_div", "mod") and value.operands[1].is_const}
+    if not {"q_idx", "kv_idx"}.issubset(token for value, token in slices.items() if value.op == "mod"):
+        return set()
+    found = {value for value, token in slices.items() if token is not None}
+    for value in values:
+        if value.type != "f32" and value.op != "load" and not found.isdisjoint(value.operands):
+            found.add(value)
+    return found
+
+
+def _masks(score):
+    """Returns the conditions under which a score is -inf."""
+    chosen = [value for value in Program._reachable([score]) if value.op == "select"]
+    return [x.operands[0] for x in chosen if any(arm.is_const and arm.attr[1] == -math.inf for arm in x.operands[1:])]
+
+
 class Program:
     """The program of two functions, and the places of its numbers.
 
     `skeleton` is the program without its finite numbers and without the extents other than those of q and k. `numbers`
-    are these, in the order of the skeleton. Programs that differ only in numbers have equal skeletons.
+    are these, in the order of the skeleton. Programs that differ only in numbers have equal skeletons. `of_grids` are
+    places of integers that masks on a grid depend on: kernels of boxes are planned by them.
     """
 
     def __init__(self, builder, outputs, problem):
         """outputs: {"score": Value, "mask": Value, "prob": Value}; problem: {"B": ..., "KV_LEN": ...}, or empty."""
-        self.lines, self.numbers, self.number_types = [], [], []
-        live = sorted(self._reachable(outputs.values()), key=lambda value: value.number)
+        self.lines, self.numbers, self.number_types, self.of_grids = [], [], [], set()
+        in_order = lambda values: sorted(self._reachable(values), key=lambda value: value.number)  # noqa: E731
+        live = in_order(outputs.values())
+        masks = [outputs["mask"]] if "mask" in outputs else []
+        on_grids = _on_grids(in_order(masks + _masks(outputs["score"]) if "score" in outputs else masks))
         used = sorted(
             {
                 value.attr if value.op in ("load", "scalar") else value.attr[0]
@@ -322,7 +355,7 @@ class Program:
         for value in live:
             if value.op not in ("param", "const", "extent", "iter", "scalar"):
                 self.names[value.number] = f"%{len(self.names)}"
-                self.lines.append(self._line(value))
+                self.lines.append(self._line(value, value in on_grids))
         for name, value in outputs.items():
             params = [*PARAMS][name == "mask" :]
             self.lines.append([f"output {name}({', '.join(params)}) -> ", self._operand(value)])
@@ -391,7 +424,7 @@ class Program:
             return ("extent", self.extents[value.attr])
         return self.names[value.number]
 
-    def _line(self, value):
+    def _line(self, value, is_on_grid):
         type = value.operands[0].type if value.op in ("eq", "ne", "lt", "le", "isnan") else value.type
         parts = [f"{self.names[value.number]} = {value.op} {type} "]
         if value.op == "load":
@@ -401,6 +434,8 @@ class Program:
             parts.append("%i{}:{}, ".format(*value.attr))
         for operand in value.operands:
             parts += [self._operand(operand), ", "]
+            if is_on_grid and operand.is_const and operand.type in INT_BITS:
+                self.of_grids.add(parts[-2])
         return parts[:-1]
 
     def text(self, varying=frozenset(), wide=frozenset()):

@@ -61,8 +61,8 @@ def _lines_of(at, behind, size, window, stride, dilation, is_causal):
 
 @functools.lru_cache(maxsize=1024)
 def _kept_text_of(shape, window, stride, dilation, is_causal):
-    """Returns the mod in IR text; None: all tokens see each other. All numbers are constants, since attnc's kernels of
-    boxes gain from that; attnc.torch would give numbers of a second call at launch."""
+    """Returns the mod in IR text; None: all tokens see each other. All numbers are constants, by which attnc's
+    kernels of boxes are planned."""
     body, live = [], []
     for at, of_axis in enumerate(zip(shape, window, stride, dilation, is_causal)):
         if window[at] < shape[at] or is_causal[at]:

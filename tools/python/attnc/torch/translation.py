@@ -20,7 +20,7 @@ from .mistakes import TORCH
 from .tracing import number_of, trace
 
 DTYPE_NAMES = {getattr(torch, name): short for name, short in _arrays.DTYPE_NAMES.items()}
-_MOST_KEPT = 1024
+_MOST_KEPT, _MOST_GRIDS = 1024, 32
 
 
 class _Graphs:
@@ -231,8 +231,7 @@ class _Plan:
     def __init__(self, program, sources):
         self.check = program.check
         self.skeleton = _skeletons.setdefault(program.skeleton, _Skeleton(program))
-        self.skeleton.meet(program)
-        given = self.skeleton.varying, self.skeleton.wide
+        given = self.skeleton.meet(program)
         self.version, self.text, self.numbers = self.skeleton.version, program.text(*given), program.scalars(*given)
         self.tensors, self.scalars = [], []  # (name, place among the captured tensors, or the tensor itself)
         for index, capture in zip(program.place, program.captures):
@@ -289,19 +288,26 @@ class Translation:
 
 class _Skeleton:
     """Programs that differ only in numbers. A number that changed once is given at launch, so that a change compiles
-    once more and then never again."""
+    once more and then never again. Numbers of a grid stay constants, for the first grids."""
 
     def __init__(self, program):
-        self.first, self.version = program, 0
+        self.first, self.version, self.grids = program, 0, set()
         self.varying = self.wide = frozenset()  # `wide`: places of those that were beyond 32 bits
 
     def meet(self, program):
+        """Returns (places of the numbers that are given at launch, `wide`)."""
+        grid = tuple(program.numbers[place] for place in sorted(program.of_grids))
+        if len(self.grids) < _MOST_GRIDS:
+            self.grids.add(grid)
+        constant = program.of_grids if grid in self.grids else frozenset()
         differ = {place for place, (a, b) in enumerate(zip(self.first.numbers, program.numbers)) if a != b}
-        varying = self.varying | differ
-        wide = self.wide | {place for place in varying if program.is_wide(place) or self.first.is_wide(place)}
+        varying = self.varying | (differ - program.of_grids)
+        given = varying | (program.of_grids - constant)
+        wide = self.wide | {place for place in given if program.is_wide(place) or self.first.is_wide(place)}
         if (varying, wide) != (self.varying, self.wide):
             self.varying, self.wide = varying, wide
             self.version += 1
+        return given, wide
 
 
 class _Looks(typing.NamedTuple):
