@@ -182,6 +182,25 @@ TEST_CASE("kernels by boxes: what the module means, how long windows are, and wh
   }
 }
 
+TEST_CASE("kernels by boxes: rows are split by dilation if nothing else is asked of them", "[grid_kernel]") {
+  const std::string dilated = "(qy % 2 == ky % 2) & (abs(qy // 2 - ky // 2) <= 1) & (abs(qx - kx) <= 1)";
+  const std::pair<std::string, size_t> cases[] = {
+      {dilated, 3},
+      {dilated + " & (h + ky // 2 < 5)", 3},
+      {dilated + " & (ky * h < 9)", 2},
+      {dilated + " & (qy // 4 == ky // 4)", 2},
+  };
+  for (const auto& [expression, axes] : cases) {
+    INFO(expression);
+    for (const char* grid : {"12, 5", "12, 5, before=3"}) {
+      const ir::Module mod = traced(maskText(grid, grid, 2, expression));
+      const GridKernel kernel = take(kernelOf(mod));
+      CHECK(kernel.axes.size() == axes);
+      checkKernel(mod, kernel, {{"w", 1}, {"m", 1}});
+    }
+  }
+}
+
 TEST_CASE("kernels by boxes: mods of the library", "[grid_kernel]") {
   const std::map<std::string, std::string> small{{"HEIGHT", "12"}, {"WIDTH", "10"}, {"WINDOW", "(5, 3)"}};
   const auto check = [](const std::string& name, const std::map<std::string, std::string>& defines,
@@ -203,7 +222,11 @@ TEST_CASE("kernels by boxes: mods of the library", "[grid_kernel]") {
   check("neighborhood2d", strided, {{5, 4}, {3, 2}});
   std::map<std::string, std::string> dilated = small;
   dilated["DILATION"] = "(2, 3)";
-  check("neighborhood2d", dilated, {{0, 2}, {0, 1}}); // a step apart: phases differ, bounds do not
+  check("neighborhood2d", dilated, {{5, 1}, {1, 1}, {0, 1}}); // rows of one remainder are an axis
+  dilated["DILATION"] = "(2, 1)";
+  check("neighborhood2d", dilated, {{5, 1}, {1, 1}, {3, 1}});
+  dilated["HEIGHT"] = "13";
+  check("neighborhood2d", dilated, {{0, 1}, {3, 1}}); // remainders have different numbers of rows
   std::map<std::string, std::string> causal = small;
   causal["CAUSAL"] = "(True, False)";
   check("neighborhood2d", causal, {{5, 1}, {3, 1}});

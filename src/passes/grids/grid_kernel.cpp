@@ -161,6 +161,58 @@ size_t keyAxesAsked(const ir::Module& module, unsigned keys) {
   return axes.size();
 }
 
+/// Returns the step of boxes along the first of two axes: that of a dilated neighborhood. Nullopt: it is 1, or unknown.
+std::optional<int64_t> rowStep(const ir::Module& module) {
+  const std::optional<GridBox> box = gridBox(module);
+  if (!box || box->axes.size() != 2 || !box->axes[0].step || !module.isConst(*box->axes[0].step)) return std::nullopt;
+  const int64_t step = module.integer(*box->axes[0].step);
+  return step > 1 ? std::optional(step) : std::nullopt;
+}
+
+/// Returns the module with [HEIGHT, WIDTH] as [HEIGHT / step, step, WIDTH], so that boxes have no rows between those
+/// that a query sees. Nullopt if `step` does not divide HEIGHT, or rows are asked for in other ways than // step and %
+/// step.
+std::optional<ir::Module> withRowsSplit(const ir::Module& module, const GridsUsed& grids, int64_t step) {
+  const auto isSplit = [&](unsigned grid) { return grid == *grids.queries || grid == *grids.keys; };
+  const auto isRow = [&](const Node& node) {
+    return node.op == Op::Coord && isSplit(ir::GridAxis::of(node).grid) && ir::GridAxis::of(node).axis == 0;
+  };
+  const std::vector<bool> needed = ir::neededByOutputs(module);
+  for (uint32_t id = 0; id < module.size(); ++id) {
+    const Node& node = module[{id}];
+    const bool isPart = (node.op == Op::FloorDiv || node.op == Op::Mod) && module.isConst(node.operands[1]) &&
+                        module.integer(node.operands[1]) == step;
+    const auto isOfRow = [&](Value operand) { return isRow(module[operand]); };
+    if (needed[id] && llvm::any_of(node.operands, isOfRow) && !isPart) return std::nullopt;
+  }
+  ir::Module split = module;
+  for (unsigned grid = 0; grid < split.grids.size(); ++grid) {
+    if (!isSplit(grid)) continue;
+    auto& extents = split.grids[grid].extents;
+    const ir::Grid::Number rows = extents[0];
+    if (rows.kind != ir::Grid::Number::Kind::Constant || rows.value % step != 0) return std::nullopt;
+    extents[0].value = rows.value / step;
+    extents.insert(extents.begin() + 1, {ir::Grid::Number::Kind::Constant, step});
+  }
+  llvm::DenseMap<uint32_t, std::pair<Value, Value>> parts; // of a row: // step, % step
+  return rebuild(split, [&](ir::Module& out, const Node& node) {
+    if (node.op == Op::Coord && isSplit(ir::GridAxis::of(node).grid)) {
+      const auto coord = [&](unsigned axis) {
+        return out.make(node.op, node.type, node.operands, ir::GridAxis{ir::GridAxis::of(node).grid, axis}.attr(),
+                        node.line);
+      };
+      if (!isRow(node)) return coord(2);
+      const Value first = out.make(Op::Mul, node.type, {coord(0), out.constInt(node.type, step)});
+      const Value row = out.make(Op::Add, node.type, {first, coord(1)});
+      parts[row.id] = {coord(0), coord(1)};
+      return row;
+    }
+    const auto row = node.operands.empty() ? parts.end() : parts.find(node.operands[0].id);
+    if (row == parts.end()) return keep(out, node);
+    return node.op == Op::FloorDiv ? row->second.first : row->second.second;
+  });
+}
+
 /// Adds the outputs of derive-grid-box for a box of all keys, with mask_mod as box_rest.
 void setBoxOfAllKeys(ir::Module& module) {
   module.setOutput(analysis::boxOutput("begin", 0), {}, module.constInt(ir::Type::I32, 0));
@@ -179,6 +231,10 @@ Expected<std::optional<GridKernel>> gridKernel(const ir::Module& traced, const i
   orderLike(module, like);
   const GridsUsed grids = gridsUsed(module);
   if (!grids.queries || !grids.keys) return kNone;
+  ir::Module boxed = module;
+  ATTNC_TRY(deriveGridBox(boxed, {}));
+  if (const std::optional<int64_t> step = rowStep(boxed))
+    if (std::optional<ir::Module> split = withRowsSplit(module, grids, *step)) module = *std::move(split);
   kernel.ofQueries = module.grids[*grids.queries], kernel.ofKeys = module.grids[*grids.keys];
   if (kernel.ofQueries.extents.size() != kernel.ofKeys.extents.size()) return kNone;
   if (meansBeside(module, grids)) kernel.beside = besideGrid(module);
