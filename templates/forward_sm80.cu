@@ -213,7 +213,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, kAccumulators > 128 && kW
   __syncthreads();
   store(o, softmax, p, args, place, {shared + Memory::offset_of<QPart>() + warp_row * OutTile::kRowBytes},
         q_start + warp_row,
-        unit * scale_of_v<false>(launch, place.b, place.h / p.group) * kept_factor<Mod>(args, place.head));
+        unit * scale_of_v<false>(launch, place.b, place.h / p.group) * place.factor());
 }
 
 } // namespace attnc::sm80

@@ -116,6 +116,11 @@ Expected<Explanation> explain(const Compiler& compiler, const Preparation& prepa
     all.flops = flopsOf(all.census, all.boxes, preparation);
     all.operations = operationsOf(derived);
     all.perScore = scoreCostOf((*inKernel)->module, kernel.kvLoop(), options.blockSparse);
+    if ((*inKernel)->facts.drops) // the module has dropout in parts; a number is drawn for each score
+      for (OperationCounts* count : {&all.perScore.full, &all.perScore.partial}) {
+        count->element += all.operations.probMod->element;
+        for (const auto& [name, times] : all.operations.probMod->perElement) count->perElement[name] += times;
+      }
     all.gradients = gradientSums(whole.plan);
     all.places = placesOf(derived);
     all.maps = mapBlocks(*counted, *bindings, blocks);

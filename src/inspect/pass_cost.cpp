@@ -128,6 +128,7 @@ static std::string unmeasured(const Explanation& all) {
   const Features others = featuresOf(options).without({Feature::BlockMask, Feature::RowMax});
   if (!others.empty()) return std::string(featureText(others.first()));
   if (!all.kernel().lowRank().empty()) return "low-rank terms";
+  if (all.kernel().mod().hasProbMod()) return "mods with a prob_mod";
   for (size_t i = 0; i < all.sources.size(); ++i)
     if (all.compiled[i]->spillBytes > 0 || !all.compiled[i]->advisories.empty())
       return "kernels that spill registers, or whose products ptxas serialises";

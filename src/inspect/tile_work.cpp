@@ -20,7 +20,8 @@ constexpr int64_t kMostDifferent = int64_t(1) << 16; // tiles whose steps are to
 /// Whether the last tile of q ends at the last row: kAnchorsAtEnd of templates/algo/forward_parts_sm90.cuh.
 bool endsAtLastRow(const Explanation& all, const KernelSource& source) {
   return source.templateName == "forward_sm90.cu" && all.kernel().kvLoop() == KvLoop::Bounds &&
-         source.tileRows % source.tileColumns && !all.kernel().options().features.has(Feature::Fp8Q);
+         source.tileRows % source.tileColumns && !all.kernel().options().features.has(Feature::Fp8Q) &&
+         !PlanAccess::of(all.kernel()).request.mod->facts.drops;
 }
 
 /// Returns what rows of both see.

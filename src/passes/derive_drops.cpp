@@ -59,7 +59,7 @@ public:
     module.setOutput(keepsBelow ? ir::kDropAbove : ir::kDropBelow,
                      isWhole ? count : made(Op::Shr, Type::I32, {count, i32(kRestBits)}));
     if (!isWhole) module.setOutput(ir::kDropRest, made(Op::And, Type::I32, {count, i32(kRest - 1)}));
-    module.setOutput(ir::kKeptFactor, made(Op::Select, Type::F32, {keepsNone, module.constF32(1), kept}));
+    module.setOutput(ir::kKeptFactor, made(Op::Select, Type::F32, {keepsNone, module.constF32(1), quotient(kept)}));
     module.dropOutput(ir::kProbFactor);
   }
 
@@ -118,6 +118,14 @@ private:
 
   Value made(Op op, Type type, std::initializer_list<Value> operands) {
     return module.make(op, type, operands, 0, line);
+  }
+  /// Returns a quotient without a division, to a few ulp: c rsqrt(x)^2 for c / x. A division in a kernel has a call for
+  /// rare operands, for which ptxas serialises wgmma (C7514).
+  Value quotient(Value kept) {
+    const ir::Node node = module[kept];
+    if (node.op != Op::Div) return kept;
+    const Value root = made(Op::Rsqrt, Type::F32, {node.operands[1]});
+    return made(Op::Mul, Type::F32, {made(Op::Mul, Type::F32, {root, root}), node.operands[0]});
   }
   Value i32(int number) { return module.constInt(Type::I32, number); }
 

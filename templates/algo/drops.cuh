@@ -27,7 +27,9 @@ template <class M> ATTNC_DEVICE float kept_factor(const ModArgs& args, const typ
 
 /// What a warp knows of the numbers of a head. Empty in mods without dropout.
 // NOTE: a base of places. As a member, even an empty one, it makes ptxas choose other registers.
-template <class M, bool IsOn = kDrops<M>> struct Drops {};
+template <class M, bool IsOn = kDrops<M>> struct Drops {
+  ATTNC_DEVICE static constexpr float factor() { return 1.f; }
+};
 
 /// A bound of bytes.
 struct ByteBound {
@@ -57,7 +59,7 @@ template <class M> struct Drops<M, true> {
   static constexpr bool kAbove = requires { M::drop_above; }; // complements of numbers are compared
   static constexpr bool kHasRest = requires { M::drop_rest; };
 
-  unsigned key[2], b, h;
+  unsigned key[2], b, h, kept;    // kept: the bits of the factor
   ByteBound first, second, third; // of the bytes of a number, the highest one first
   ByteBound beyond[2];            // of first and second, plus 1
 
@@ -65,6 +67,8 @@ template <class M> struct Drops<M, true> {
   ATTNC_DEVICE Drops(const ModArgs& args, const M::Head& head, int b, int h) : b(b), h(h) {
     const long long seed = M::drop_seed(args, head); // SEAM(drop_seed)
     key[0] = ptx::uniform(unsigned(seed)), key[1] = ptx::uniform(unsigned(seed >> 32));
+    // NOTE: found here. With a division next to the use, ptxas serialises wgmma (C7514).
+    kept = ptx::uniform(__float_as_uint(kept_factor<M>(args, head)));
     unsigned bound;
     if constexpr (kAbove)
       bound = M::drop_above(args, head); // SEAM(drop_above)
@@ -77,6 +81,9 @@ template <class M> struct Drops<M, true> {
       beyond[0] = ByteBound(min(bound + 1, 256u)), beyond[1] = ByteBound((rest >> 8) + 1);
     }
   }
+
+  /// Returns what weights that are kept are multiplied by.
+  ATTNC_DEVICE float factor() const { return __uint_as_float(kept); }
 
   /// Returns which of the 16 positions that q and kv are one of keep their weights, in bits as ByteBound::admits().
   ATTNC_DEVICE unsigned kept_at(unsigned q, unsigned kv) const {

@@ -189,6 +189,7 @@ inline float lg2(float x) { return std::log2(x); }
 inline float rcp(float x) { return 1 / x; }
 inline float min_nan(float x, float y) { return std::isnan(x) || std::isnan(y) ? NAN : std::fmin(x, y); }
 inline int opaque(int x) { return x; }
+inline unsigned uniform(unsigned x) { return x; }
 inline unsigned prmt(unsigned x, unsigned y, unsigned which) { return __byte_perm(x, y, which); }
 inline unsigned cvt_rna_tf32(float x) { return __float_as_uint(x); }
 inline float cvt_f32_f16(unsigned short x) { return float(host::fromBits<_Float16>(x)); }

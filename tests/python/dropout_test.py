@@ -118,6 +118,13 @@ class ProbModTest(unittest.TestCase):
         with self.assertRaisesRegex(TypeError, "score_mod is a str"):
             attend(q, k, v, score_mod="soft", dropout_p=0.1)
 
+    def test_each_rate_has_fast_kernels(self):
+        q = torch.randn(1, 2, 256, 64, dtype=torch.bfloat16)
+        for dropout_p in (0.1, 0.2, 0.1, 0.011):
+            for training in (False, True):
+                found = explain(q, q, q, dropout_p=dropout_p, arch="sm_90a", training=training)
+                self.assertEqual(found["kernel"]["family"], "sm90", (dropout_p, training))
+
     def test_translate_and_explain_take_it(self):
         self.assertTrue(translate(None, causal, prob_mod=dropping(7)).mod.has_prob_mod)
         self.assertFalse(translate(None, causal).mod.has_prob_mod)
@@ -152,8 +159,9 @@ class Attention(torch.nn.Module):
 class DropoutTest(unittest.TestCase):
     def test_statistics(self):
         torch.manual_seed(5)
-        for dropout_p, rate in ((0.1, 26 / 256), (0.5, 0.5), (0.9, 230 / 256), (0.011, 0.011)):
+        for dropout_p, rate in ((0.1, 26 / 256), (0.5, 0.5), (0.9, 230 / 256), (0.011, 0.011), (0.99, 0.99)):
             self.assertEqual(rate_of(dropout_p), rate)
+            self.assertEqual(rate_of(0.999), 0.999)
             first, second = weights(dropout_p), weights(dropout_p)
             dropout_p = rate
             self.assertTrue(torch.allclose(first[first != 0], torch.tensor(1 / (1 - dropout_p))))

@@ -333,6 +333,9 @@ class Program:
         self.lines, self.numbers, self.number_types, self.of_grids = [], [], [], set()
         in_order = lambda values: sorted(self._reachable(values), key=lambda value: value.number)  # noqa: E731
         live = in_order(outputs.values())
+        of_prob = self._reachable([outputs["prob"]]) if "prob" in outputs else ()
+        # Floats of a prob_mod: kernels are fast if the rate of a dropout and its factor are known to belong together.
+        self.baked = {value for value in of_prob if value.op == "const" and value.attr[0] == "f32"}
         masks = [outputs["mask"]] if "mask" in outputs else []
         on_grids = _on_grids(in_order(masks + _masks(outputs["score"]) if "score" in outputs else masks))
         used = sorted(
@@ -412,7 +415,7 @@ class Program:
     def _operand(self, value):
         if value.op == "const":
             type, number, _ = value.attr
-            is_word = type == "bool" or type == "f32" and not math.isfinite(number)
+            is_word = type == "bool" or type == "f32" and (not math.isfinite(number) or value in self.baked)
             return spelled(number, type) if is_word else self._number(number, type)
         if value.op == "param":
             return f"%{value.attr}"

@@ -73,6 +73,11 @@ def _window(causal, window_size, others):
 _FP8 = torch.float8_e4m3fn
 
 
+def _refuse_dropout(dropout_p):
+    if dropout_p:
+        raise NotImplementedError(f"there is no dropout with float8_e4m3fn: set dropout_p=0 (it is {dropout_p})")
+
+
 def _scales(others, heads, kv_heads):
     """Returns members of Sequences: f32 [B, H] of q, [B, HKV] of k and v. q's are given for each group of heads."""
     of_q, of_k, of_v = (others.get(f"{name}_descale") for name in "qkv")
@@ -122,7 +127,7 @@ def flash_attn_func(
     score_mod, mask_mod = mods_of(left, right, kv_len - q_len, chunk=chunk, softcap=softcap, slopes=alibi_slopes)
     mask = None if mask_mod is None else create_block_mask(mask_mod, None, None, q_len, kv_len, q.device)
     if q.dtype == _FP8:
-        score_mod = with_prob(score_mod, None, dropout_p, seed_like, q)
+        _refuse_dropout(dropout_p)
         sequences = Sequences(**_scales(others, q.shape[2], k.shape[2]))
         operands = (x.transpose(1, 2) for x in (q, k, v))
         out, lse = _attend_outside(*operands, (score_mod, mask_mod), softmax_scale, sequences, return_attn_probs)
@@ -208,6 +213,8 @@ def flash_attn_varlen_func(
     mods = mods_of(
         left, right, offset, chunk=chunk, softcap=softcap, slopes=alibi_slopes, end_q=end_q, end_k=seqused_k
     )  # fmt: skip
+    if q.dtype == _FP8:
+        _refuse_dropout(dropout_p)
     mods = with_prob(mods[0], None, dropout_p, seed_like, q), mods[1]
     stays = is_traced and is_one and block_table is None and not deterministic and q.dtype != _FP8  # in a graph
     attend_here = _attend if stays or not torch.compiler.is_dynamo_compiling() else _attend_outside

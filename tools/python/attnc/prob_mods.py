@@ -42,10 +42,10 @@ def check_dropout(dropout_p):
 
 
 def rate_of(dropout_p):
-    """Returns the share of weights that is dropped: the multiple of 1/256 next to `dropout_p` if that is within 2 %, else
-    `dropout_p`. Such rates need a third of the random bits, and FlashAttention's are multiples as well."""
+    """Returns the share of weights that is dropped: the multiple of 1/256 next to `dropout_p` if that is within 2 % of it, and
+    of what it leaves; else `dropout_p`. Such rates need a third of the random bits, and FlashAttention's are multiples as well."""
     near = round(256 * dropout_p) / 256
-    return near if abs(near - dropout_p) <= dropout_p / 50 else dropout_p
+    return near if abs(near - dropout_p) <= min(dropout_p, 1 - dropout_p) / 50 else dropout_p
 
 
 def dropped(prob_mod, dropout_p, seed, where):

@@ -35,7 +35,7 @@ def explain(
         raise ArgumentError("there is no GPU, whose kernel is explained by default", 'give arch=, such as arch="sm_90a"')
     batch, heads, q_len, head_dim = query.shape
     problem = batch, heads, key.shape[1], q_len, key.shape[2]
-    score_mod = with_prob(score_mod, prob_mod, dropout_p, lambda like: like.new_zeros((), dtype=torch.int64), query)
+    score_mod = with_prob(score_mod, prob_mod, dropout_p, lambda _: torch.zeros((), dtype=torch.int64), query)
     mod, captures, tensors = parsed(score_mod, mask_mod, query.device, problem)
     gradients = [name for name, tensor in tensors.items() if tensor.requires_grad and tensor.is_floating_point()]
     if training is None:
