@@ -212,8 +212,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, kAccumulators > 128 && kW
   ptx::cp_async_wait_group<0>();
   __syncthreads();
   store(o, softmax, p, args, place, {shared + Memory::offset_of<QPart>() + warp_row * OutTile::kRowBytes},
-        q_start + warp_row,
-        unit * scale_of_v<false>(launch, place.b, place.h / p.group) * place.factor());
+        q_start + warp_row, unit * scale_of_v<false>(launch, place.b, place.h / p.group) * place.factor());
 }
 
 } // namespace attnc::sm80

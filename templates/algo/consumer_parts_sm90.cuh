@@ -75,8 +75,7 @@ struct ConsumerParts {
   /// of O lie where the warpgroup's own rows of Q lay. `unit`: a factor of O.
   ATTNC_DEVICE void store(const Out& o, RowSoftmax& softmax, const Place<1>& place, float unit) {
     const ForwardParams& base = params_of<Mod>(p.base, args, place.b);
-    const float v_scale =
-        unit * scale_of_v<kRowScales>(p, place.b, place.h / base.group) * place.factor();
+    const float v_scale = unit * scale_of_v<kRowScales>(p, place.b, place.h / base.group) * place.factor();
     const float normalise[2] = {softmax.finish(0) * v_scale, softmax.finish(1) * v_scale};
     if constexpr (kOutInQSlot) {
       const int slot = q.slot ^ 1; // of two; `q` has advanced already

@@ -190,7 +190,12 @@ inline float rcp(float x) { return 1 / x; }
 inline float min_nan(float x, float y) { return std::isnan(x) || std::isnan(y) ? NAN : std::fmin(x, y); }
 inline int opaque(int x) { return x; }
 inline unsigned uniform(unsigned x) { return x; }
-inline unsigned prmt(unsigned x, unsigned y, unsigned which) { return __byte_perm(x, y, which); }
+inline unsigned prmt(unsigned x, unsigned y, unsigned which) {
+  unsigned result = __byte_perm(x, y, which & 0x7777);
+  for (int i = 0; i < 4; ++i)
+    if (which >> 4 * i & 8) result = (result & ~(0xffu << 8 * i)) | (result >> (8 * i + 7) & 1 ? 0xffu << 8 * i : 0u);
+  return result;
+}
 inline unsigned cvt_rna_tf32(float x) { return __float_as_uint(x); }
 inline float cvt_f32_f16(unsigned short x) { return float(host::fromBits<_Float16>(x)); }
 inline unsigned cvt_rn_f16x2(float high, float low) {
