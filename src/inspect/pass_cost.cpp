@@ -129,6 +129,9 @@ static std::string unmeasured(const Explanation& all) {
   if (!others.empty()) return std::string(featureText(others.first()));
   if (!all.kernel().lowRank().empty()) return "low-rank terms";
   if (all.kernel().mod().hasProbMod()) return "mods with a prob_mod";
+  for (const ModOperation& each : all.places)
+    if (each.function == "score_mod" && each.name == "load" && each.level != "head" && each.level != "launch")
+      return "look-ups in score_mod";
   for (size_t i = 0; i < all.sources.size(); ++i)
     if (all.compiled[i]->spillBytes > 0 || !all.compiled[i]->advisories.empty())
       return "kernels that spill registers, or whose products ptxas serialises";
