@@ -60,6 +60,8 @@
 // rounded P: the sums include these rounding errors. They are the gradient of score_mod's result if d_score() returns
 // that unchanged (src/analysis/gradient_access.h); backward_diagonals.cu turns them into gradients of captures.
 //
+// With dropout (algo/drops.cuh) weights of dV are 0 where it drops, and so is dP; the rates of dS are those of before.
+//
 // The host provides: tensor maps; with kTakesTurns turns zeroed, otherwise d_q_sums zeroed; diagonals zeroed; grid kv
 // tiles * kv_heads * kv_batch, 384 threads, kSharedBytes of dynamic shared memory. d_k and d_v have 16-byte aligned
 // rows. Runs after backward_delta.cu and before backward_finish_sm90.cu.

@@ -43,11 +43,10 @@ public:
     if (select.op != Op::Select) return;
     const std::optional<Comparison> found = comparisonOf(select.operands[0]);
     if (!found) return;
-    const bool keepsBelow =
-        isZero(select.operands[2]) == found->isBelow && isZero(select.operands[found->isBelow ? 2 : 1]);
-    const Value kept = select.operands[keepsBelow == found->isBelow ? 1 : 2];
-    const Value dropped = select.operands[keepsBelow == found->isBelow ? 2 : 1];
-    if (!isZero(dropped) || !isPositive(kept, found->bound, keepsBelow)) return;
+    const bool dropsIfTrue = isZero(select.operands[1]), keepsBelow = dropsIfTrue != found->isBelow;
+    if (dropsIfTrue == isZero(select.operands[2])) return;
+    const Value kept = select.operands[dropsIfTrue ? 2 : 1];
+    if (!isPositive(kept, found->bound, keepsBelow)) return;
     line = select.line;
     // How many numbers, or complements of numbers, are dropped: all that are below, or 2^24 less those.
     const bool isWhole = !found->takesBound && isMultiple(found->bound);

@@ -31,7 +31,7 @@ template <int RowGroups> struct Place : Drops<Mod> {
   ATTNC_DEVICE Place(const ForwardParams& p, const ModArgs& args, int b, int h, int q_start, int first, float scale)
       : b(b), h(h), q_first(q_start + first), origin(origin_of(q_start)), head(Mod::head(args, b, h)), // SEAM(head)
         exponents(scale, Mod::factors(args, head)) {                                                   // SEAM(factors)
-    if constexpr (kDrops<Mod>) (Drops<Mod>&)* this = Drops<Mod>(args, head, b, h);
+    if constexpr (kDrops<Mod>) static_cast<Drops<Mod>&>(*this) = Drops<Mod>(args, head, b, h);
     if constexpr (kHasOffsets<Mod>) origin = origin_of(q_offset<Mod>(args, head) + q_start);
     const float q_float = float(q_offset<Mod>(args, head) + q_first - origin);
 #pragma unroll

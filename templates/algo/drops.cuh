@@ -184,36 +184,34 @@ ATTNC_DEVICE void drop(Fragment<RowGroups, Columns>& weights, const Drops<M>& dr
 template <int Begin, int End, bool AnyRow, class M, class Element, int Columns>
 ATTNC_DEVICE void drop_transposed(PackedFragment<Element, 1, Columns>& weights, const Drops<M>& drops, int q_first,
                                   int kv_first) {
-  if constexpr (kDrops<M>) {
-    const unsigned odd = kv_first & 1;
-    const unsigned bytes[2] = {odd ? 0xdd99u : 0xcc88u, odd ? 0xffbbu : 0xeeaau}; // of ptx::prmt(), by row
-    // Sets weights of a pair of groups to 0: bit 7 - 2 i - e of byte 2 r + odd is of group i, column e and row r.
-    const auto drop = [&](int n, unsigned bits) {
+  const unsigned odd = kv_first & 1;
+  const unsigned bytes[2] = {odd ? 0xdd99u : 0xcc88u, odd ? 0xffbbu : 0xeeaau}; // of ptx::prmt(), by row
+  // Sets weights of a pair of groups to 0: bit 7 - 2 i - e of byte 2 r + odd is of group i, column e and row r.
+  const auto drop = [&](int n, unsigned bits) {
 #pragma unroll
-      for (int i = 0; i < 4; ++i)
-        weights.a[0][n / 2][i] &= ptx::prmt(bits << i / 2 * 2, bits << (i / 2 * 2 + 1), bytes[i % 2]);
-    };
-    static_assert(Begin % 2 == 0 && End % 2 == 0, "two groups share counters");
+    for (int i = 0; i < 4; ++i)
+      weights.a[0][n / 2][i] &= ptx::prmt(bits << i / 2 * 2, bits << (i / 2 * 2 + 1), bytes[i % 2]);
+  };
+  static_assert(Begin % 2 == 0 && End % 2 == 0, "two groups share counters");
 #pragma unroll
-    for (int n = Begin; n < End; n += 4) {
-      const unsigned q = q_first + 8 * n;
-      if constexpr (AnyRow) { // no two rows may share a counter
+  for (int n = Begin; n < End; n += 4) {
+    const unsigned q = q_first + 8 * n;
+    if constexpr (AnyRow) { // no two rows may share a counter
 #pragma unroll
-        for (int pair = 0; pair < 2; ++pair) {
-          unsigned bits = 0;
+      for (int pair = 0; pair < 2; ++pair) {
+        unsigned bits = 0;
 #pragma unroll
-          for (int i = 0; i < 4; ++i) {
-            const unsigned row = q + 16 * pair + i / 2 * 8 + i % 2, of_row = drops.kept_at(row, kv_first);
-            bits |= (of_row << ((row & 1) + (row >> 2 & 2)) & 0x80808080u) >> i;
-          }
-          if (n + 2 * pair < End) drop(n + 2 * pair, bits);
+        for (int i = 0; i < 4; ++i) {
+          const unsigned row = q + 16 * pair + i / 2 * 8 + i % 2, of_row = drops.kept_at(row, kv_first);
+          bits |= (of_row << ((row & 1) + (row >> 2 & 2)) & 0x80808080u) >> i;
         }
-      } else {
-        unsigned bits[2];
-        share(bits, odd, [&](unsigned i) { return drops.kept_at(q + 16 * i, kv_first); });
-        drop(n, bits[0]);
-        if (n + 2 < End) drop(n + 2, bits[1]);
+        if (n + 2 * pair < End) drop(n + 2 * pair, bits);
       }
+    } else {
+      unsigned bits[2];
+      share(bits, odd, [&](unsigned i) { return drops.kept_at(q + 16 * i, kv_first); });
+      drop(n, bits[0]);
+      if (n + 2 < End) drop(n + 2, bits[1]);
     }
   }
 }

@@ -130,7 +130,7 @@ template <class M, int RowGroups = 1> struct KvPlace : Drops<M> {
       : b(b), h(h), kv_first(kv_start + first), origin(Mod::kAnyOrigin ? kv_start : 0),
         head(M::head(args, b, h)),                   // SEAM(head)
         exponents(p.scale, M::factors(args, head)) { // SEAM(factors)
-    if constexpr (kDrops<M>) (Drops<M>&)* this = Drops<M>(args, head, b, h);
+    if constexpr (kDrops<M>) static_cast<Drops<M>&>(*this) = Drops<M>(args, head, b, h);
 #pragma unroll
     for (int r = 0; r < kRows; ++r) col[r] = M::col(args, head, b, h, kv_idx(p, r), kv_float(r), 0.f); // SEAM(col)
   }
@@ -150,7 +150,7 @@ template <class M, int RowGroups = 1> struct KvPlace : Drops<M> {
 
 /// Whether the gradient of a product differs from that of its score.
 constexpr bool kHasRates = !Mod::kKeepsGradient;
-/// Whether rates are no weights: they are those before dropout.
+/// Whether rates have registers of their own. With dropout, they are the weights of before.
 constexpr bool kRatesApart = kHasRates || kDrops<Mod>;
 /// Whether small products have a faster path (TanhExponents).
 constexpr bool kHasSmall = !Mod::Exponents::kCallsScore && !Mod::Exponents::kGradientIsOne;

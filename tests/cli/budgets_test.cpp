@@ -68,6 +68,10 @@ TEST_CASE("check exits with 3 for a budget that no measured row decides") {
        {std::pair("--expr 'score + log1p(abs(score))' --budget 'h200: 9 ms for 2,16,16,8192,8192'",
                   "not measured: `log1p` for each score"),
         {"--expr score --budget 'h200: 1 ms for 2,16,16,8192,8192,96'", "not measured: head dims 96/96"},
+        {ATTNC_SOURCE_DIR "/dsl/mods/dropout.py --budget 'h200: 1 ms for 2,16,16,8192,8192'",
+         "not measured: mods with a prob_mod"},
+        {"--expr 'score + bias[kv_idx]' --capture 'bias: f32[KV_LEN]' --budget 'h200: 1 ms for 2,16,16,8192,8192'",
+         "not measured: look-ups in score_mod"},
         {"--expr score --budget 'h100 under load: 9 ms for 2,16,16,8192,8192'", "not measured: H100 under load"},
         {"--expr score --budget 'h100: 9 ms for 1,1,1,256,256'", "not measured: passes of less than"}}) {
     const auto undecided = ran("check " + std::string(arguments));

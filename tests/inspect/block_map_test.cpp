@@ -116,9 +116,9 @@ TEST_CASE("columns of blocks are those of the mask, with their full blocks", "[i
 
 TEST_CASE("tiles end at the last row, and clusters take two heads, as on Hopper", "[inspect]") {
   const ProblemShape problem{1, 4, 2, 1000, 1000};
-  const Mod mod = parse("q_idx >= kv_idx");
-  auto bindings = take(ir::bind(mod.module(), {}, problem));
-  const auto workOf = [&](int headDim, const char* tile, int rows, int columns) {
+  const Mod causal = parse("q_idx >= kv_idx");
+  const auto workOf = [&](int headDim, const char* tile, int rows, int columns, const Mod& mod) {
+    auto bindings = take(ir::bind(mod.module(), {}, problem));
     const auto plan = take(Compiler().plan(mod, {.arch = "sm_90a", .headDim = headDim, .tile = tile}));
     Explanation all{mod, {.kernel = plan, .problem = problem}, {}, {}, {}, {}};
     all.sources = {{.templateName = "forward_sm90.cu", .threads = 384, .tileRows = rows, .tileColumns = columns}};
@@ -127,14 +127,19 @@ TEST_CASE("tiles end at the last row, and clusters take two heads, as on Hopper"
     return take(tileWorkOf(mod.module(), bindings, all));
   };
   // Rows [-152, 40), [40, 232), ..., [808, 1000): the last tile sees all 8 steps, and masks two of them.
-  const TileWork anchored = workOf(64, "192x128x12", 192, 128);
+  const TileWork anchored = workOf(64, "192x128x12", 192, 128, causal);
   CHECK(anchored.steps == std::vector<int64_t>{1, 2, 4, 5, 7, 8});
   CHECK(anchored.masked == std::vector<int64_t>{1, 2, 3, 2, 3, 2});
-  const TileWork divided = workOf(128, "128x128x8", 128, 128);
+  // With dropout they begin at multiples of 192: rows 16 apart share numbers.
+  const Mod dropout = parse("def mask_mod(b, h, q_idx, kv_idx):\n    return q_idx >= kv_idx\n"
+                            "def prob_mod(prob, b, h, q_idx, kv_idx):\n"
+                            "    return where(random(7, b, h, q_idx, kv_idx) < 0.5, 0.0, prob * 2)\n");
+  CHECK(workOf(64, "192x128x12", 192, 128, dropout).steps == std::vector<int64_t>{2, 3, 5, 6, 8, 8});
+  const TileWork divided = workOf(128, "128x128x8", 128, 128, causal);
   CHECK(divided.steps == std::vector<int64_t>{1, 2, 3, 4, 5, 6, 7, 8});
   CHECK(divided.masked == std::vector<int64_t>(8, 1));
   // 8 tiles of 2 pairs of heads on 66 clusters
-  const TileWork pairs = workOf(128, "128x128x8-2heads", 128, 128);
+  const TileWork pairs = workOf(128, "128x128x8-2heads", 128, 128, causal);
   CHECK(pairs.longest == 8);
   CHECK(pairs.mean == Approx(2 * 36 / 66.0));
 }

@@ -124,6 +124,8 @@ class ProbModTest(unittest.TestCase):
             for training in (False, True):
                 found = explain(q, q, q, dropout_p=dropout_p, arch="sm_90a", training=training)
                 self.assertEqual(found["kernel"]["family"], "sm90", (dropout_p, training))
+        q = q.to("meta")
+        self.assertIn("prob_mod", explain(q, q, q, dropout_p=0.1, arch="sm_90a")["whyNoTimes"])
 
     def test_translate_and_explain_take_it(self):
         self.assertTrue(translate(None, causal, prob_mod=dropping(7)).mod.has_prob_mod)

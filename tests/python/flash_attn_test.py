@@ -331,6 +331,7 @@ class FlashAttnTest(unittest.TestCase):
         q = random(2, 20, H, D)
         for error, words, call in (
             (ValueError, "dropout_p is 1.5", lambda: flash_attn_func(q, q, q, 1.5)),
+            (NotImplementedError, "no dropout with float8", lambda: flash_attn_func(*[q.to(torch.float8_e4m3fn)] * 3, 0.1)),
             (NotImplementedError, "keep rows of v and k in one", lambda: flash_attn_with_kvcache(q, q, q, qv=q)),
             (TypeError, "windows is no argument", lambda: flash_attn_func(q, q, q, windows=3)),
             (ValueError, "q has 3 dims.*flash_attn_varlen_func", lambda: flash_attn_func(q[0], q, q)),
