@@ -139,6 +139,25 @@ struct CaptureParams {
   int unused;        // instead of padding
 };
 
+/// Tangents: derivatives along t_q, t_k, t_v and those of captures. `backward` has the operands of the backward pass;
+/// d_q, d_k and d_v receive tangents of the gradients, and delta that of delta. Batches have a stride of 0 if k and v
+/// are broadcast.
+struct TangentParams {
+  BackwardParams backward;
+  const void* t_q; // as q
+  const void* t_k; // as k
+  const void* t_v; // as v
+  void* t_out;     // as out; written
+  float* t_lse;    // as lse; written
+  Strides t_q_stride, t_k_stride, t_v_stride, t_out_stride;
+};
+
+/// Tangents of gradients of captures, summed.
+struct TangentCaptureParams {
+  TangentParams tangents;
+  CaptureSum sums[kMaxCaptureSums]; // by Mod::Gradient*::kCapture
+};
+
 /// Converts the sums of one capture's gradient to the requested tensor.
 struct CaptureOutputParams {
   CaptureSum sum;

@@ -125,6 +125,15 @@ struct BackwardOperands : Operands {
   TensorView dOut = {}; ///< Gradient of out; shape and dtype of out.
   /// Gradient of lse; shape and dtype of lse. Default: 0. Entries of fully masked rows are not read.
   std::optional<TensorView> dLse = {};
+  /// Directions of q, k and v, with their shapes and dtype and any strides, last 1: give all or none. With them the
+  /// launch computes derivatives along these directions ("tangents", forward-mode differentiation). BackwardOutputs are
+  /// then the tangents of out, of lse and of the gradients, for fixed dOut and dLse. Each captured float NAME has its
+  /// direction in Operands::captures as NAME_tangent, with the shape and dtype of NAME. prob_mod counts as constant.
+  ///
+  /// With w as directions these are second derivatives in reverse mode, of the sum of w times the gradients. Tangents
+  /// of out and lse are its gradients by dOut and dLse; tangents of gradients are those by q, k, v and captures. For
+  /// kernels with Feature::Tangents.
+  std::optional<TensorView> qTangent = {}, kTangent = {}, vTangent = {};
 };
 
 /// The outputs of a backward launch: gradients of the loss, in device memory that the caller owns. They overlap neither
@@ -142,6 +151,9 @@ struct BackwardOutputs {
   /// Gradients are written, not added to. Each is the sum over all reads of the element. A read at an index outside the
   /// capture counts for the nearest element inside.
   const Captures* captures = nullptr;
+  /// With BackwardOperands::qTangent, and required then: tangents of out and lse, like these. dQ, dK and dV are
+  /// optional then.
+  std::optional<TensorView> outTangent = {}, lseTangent = {};
 };
 
 /// Returns whether `v` is a view of the first columns of `k`: its address and strides are those of k. Decode kernels of

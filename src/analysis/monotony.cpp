@@ -125,6 +125,8 @@ Direction Monotony::compute(Value value) const {
     case ParamKind::KvIdx:
     case ParamKind::Score:
     case ParamKind::Grad:
+    case ParamKind::ScoreTangent:
+    case ParamKind::GradTangent:
     case ParamKind::Round: return Direction::Unknown;
     }
   }

@@ -239,7 +239,7 @@ struct ModAccess {
     return Mod(std::make_shared<const Mod::Impl>(std::move(module), *std::move(traced), mod.impl->source));
   }
 
-  static Expected<Mod> gradientMod(const Mod& mod, const std::set<std::string>& captures) {
+  static Expected<Mod> gradientMod(const Mod& mod, const std::set<std::string>& captures, bool withTangents) {
     const std::vector<std::string> wanted(captures.begin(), captures.end()),
         floats = passes::floatCaptures(mod.module());
     for (const std::string& name : wanted)
@@ -247,7 +247,7 @@ struct ModAccess {
         return Error::environment(
             fmt::format("a gradient of {} is asked for, which is no float that {} captures", name, mod.name()),
             floats.empty() ? "it captures none" : fmt::format("it captures {}", fmt::join(floats, ", ")));
-    ATTNC_TRY_AS(gradients, passes::differentiate(mod.module(), wanted));
+    ATTNC_TRY_AS(gradients, passes::differentiate(mod.module(), wanted, {}, withTangents));
     return Mod(std::make_shared<const Mod::Impl>(
         std::move(gradients->module), mod.impl->traced, mod.impl->source,
         ir::CaptureGradients{wanted, std::move(gradients->captures), passes::hasGradientStops(mod.module())}));
@@ -283,8 +283,8 @@ Expected<Mod> placedMod(const Mod& mod, passes::RowPlaces places) {
   return onOwnStack([&] { return ModAccess::placedMod(mod, places); });
 }
 
-Expected<Mod> gradientMod(const Mod& mod, const std::set<std::string>& captures) {
-  return ModAccess::gradientMod(mod, captures);
+Expected<Mod> gradientMod(const Mod& mod, const std::set<std::string>& captures, bool withTangents) {
+  return ModAccess::gradientMod(mod, captures, withTangents);
 }
 
 Expected<std::set<std::string>> reachedCaptures(const Mod& mod) {
@@ -332,7 +332,9 @@ Expected<Mod> derive(const Mod& mod, const KernelOptions& options) {
     const passes::SequenceForm sequences = sequenceForm(options);
     if (!sequences.isPlain()) pinned = sequencesMod(*pinned, sequences, options.pins);
     if (!pinned) return pinned;
-    return options.kind == KernelKind::Backward ? gradientMod(*pinned, options.gradients) : forwardMod(*pinned);
+    return options.kind == KernelKind::Backward
+               ? gradientMod(*pinned, options.gradients, options.features.has(Feature::Tangents))
+               : forwardMod(*pinned);
   });
 }
 

@@ -86,8 +86,9 @@ passes::SequenceForm sequenceForm(const KernelOptions& options);
 KernelOptions optionsOf(const Operands& operands, const Outputs& outputs, const PrepareOptions& options);
 
 /// Returns the mod that backward kernels are made from: with the gradients of its score and of the named captures, and
-/// without stop_gradient. Error (environment): a name that is not a captured float tensor or scalar.
-Expected<Mod> gradientMod(const Mod& mod, const std::set<std::string>& captures = {});
+/// without stop_gradient; and with tangents of all that (passes/tangents.h). Error (environment): a name that is not a
+/// captured float tensor or scalar.
+Expected<Mod> gradientMod(const Mod& mod, const std::set<std::string>& captures = {}, bool withTangents = false);
 
 /// Returns the outputs that gradientMod() added for captures.
 const ir::CaptureGradients& captureGradients(const Mod& mod);

@@ -7,7 +7,7 @@
 #include "launch/kernel_options.h"
 #include "launch/launch_operands.h"
 #include "reference/cache.h"
-#include "reference/gradients.h"
+#include "reference/tangents.h"
 #include "support/try.h"
 
 #include <fmt/format.h>
@@ -170,16 +170,30 @@ Status computeBackwardOnCpu(const Mod& mod, const BackwardOperands& operands, co
   const Captures& gradients = outputs.captures ? *outputs.captures : kNone;
   for (const auto& [name, item] : gradients.all()) wanted.insert(name);
   ATTNC_TRY_AS(made, modFor(mod, operands));
-  ATTNC_TRY_AS(derived, gradientMod(*made, wanted));
+  const bool hasTangents = operands.qTangent.has_value();
+  ATTNC_TRY_AS(derived, gradientMod(*made, wanted, hasTangents));
   if (asksForChecks(jit::Env::read())) ATTNC_TRY(checkGathers(derived->module(), operands));
   BackwardOperands all = operands;
   static_cast<Operands&>(all) = *args;
-  ATTNC_TRY_AS(result, reference::gradients(derived->module(), capturesOf(operands), all, captureGradients(*derived)));
+  reference::GradientResult ofScores;
+  reference::TangentResult moved;
+  const ir::CaptureGradients& places = captureGradients(*derived);
+  if (hasTangents) {
+    ATTNC_TRY_AS(result, reference::tangents(derived->module(), capturesOf(operands), all, places));
+    moved = *std::move(result);
+  } else {
+    ATTNC_TRY_AS(result, reference::gradients(derived->module(), capturesOf(operands), all, places));
+    ofScores = *std::move(result);
+  }
+  const reference::GradientSums& sums = hasTangents ? static_cast<reference::GradientSums&>(moved) : ofScores;
+  const auto& q = operands.q.shape;
   Results results;
-  results.add("dq", outputs.dQ, shapeOf(operands.q), result->dQ);
-  results.add("dk", outputs.dK, shapeOf(operands.k), result->dK);
-  results.add("dv", outputs.dV, shapeOf(operands.v), result->dV);
-  for (const auto& [name, values] : result->captures) {
+  if (hasTangents) results.add("out_tangent", outputs.outTangent, shapeOf(operands.dOut), moved.out);
+  if (hasTangents) results.add("lse_tangent", outputs.lseTangent, {q[0], q[1], q[2]}, moved.lse);
+  results.add("dq", outputs.dQ, shapeOf(operands.q), sums.dQ);
+  results.add("dk", outputs.dK, shapeOf(operands.k), sums.dK);
+  results.add("dv", outputs.dV, shapeOf(operands.v), sums.dV);
+  for (const auto& [name, values] : sums.captures) {
     const auto* target = std::get_if<TensorView>(gradients.find(name));
     if (!target) return Error::environment(fmt::format("the gradient of {} is no tensor", name), "give a tensor");
     const Captures::Item* capture = capturesOf(operands).find(name);

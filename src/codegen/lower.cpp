@@ -100,6 +100,8 @@ uint32_t Lowering::lowerParam(ir::ParamKind param) {
   switch (param) {
   case ir::ParamKind::Score:
   case ir::ParamKind::Grad:
+  case ir::ParamKind::ScoreTangent:
+  case ir::ParamKind::GradTangent:
     expr.level = Level::Element;
     expr.type = "float";
     break;

@@ -196,9 +196,10 @@ std::string boxText(llvm::ArrayRef<std::pair<Body, Body>> bodies) {
                              fmt::format("    return {{{{{}}},\n            {{{}}}}};\n", begins, ends));
 }
 
-/// Bounds are computed for the ends of a tile, without a Row. Factors depend on a round.
+/// Bounds are computed for the ends of a tile, without a Row. Factors depend on a round, tangents on an element.
 Function functionOf(llvm::StringRef role) {
-  if (role == ir::kQFactor || role == ir::kKvFactor) return Function::DScore;
+  if (role == ir::kQFactor || role == ir::kKvFactor || role == ir::kTScore || role == ir::kTDScore)
+    return Function::DScore;
   return role == ir::kKvBegin || role == ir::kKvEnd ? Function::Edge : Function::Hook;
 }
 
@@ -242,6 +243,14 @@ std::string hooksText(const Program& program, llvm::ArrayRef<Body> bodies,
       add("float",
           fmt::format("{}(const ModArgs& args, const Head& head, const {}, Coord at, int round)", role->name, known),
           hook);
+  for (auto [role, arguments] : {std::pair(&ir::kTScore, "float score, float score_tangent"),
+                                 {&ir::kTDScore, "float score, float grad, float score_tangent, float grad_tangent"}})
+    if (const Hook* hook = hookOf(program, *role))
+      add("float",
+          fmt::format("{}(const ModArgs& args, const Head& head, const Row& row, const Col& col, Coord at,\n"
+                      "                                    {})",
+                      role->name, arguments),
+          hook);
   if (!edges) return text;
   return text + boundsText(*edges, bodyOf(hookOf(program, ir::kKvBegin)), bodyOf(hookOf(program, ir::kKvEnd)));
 }
@@ -266,6 +275,9 @@ constexpr const char* kGradientArguments =
 std::string gradientsText(const Program& program, llvm::ArrayRef<std::pair<std::string, std::string>> bodies,
                           int64_t work) {
   std::string text = fmt::format("\n  static constexpr int kGradients = {};\n", bodies.size()), visits;
+  const char* const scores = hookOf(program, ir::kTScore)
+                                 ? ", float score, float grad, float score_tangent, float grad_tangent"
+                                 : ", float score, float grad";
   for (size_t i = 0; i < bodies.size(); ++i) {
     const GradientHook& hook = (*program.gradients)[i];
     text += fmt::format("  struct Gradient{0} {{\n"
@@ -273,8 +285,7 @@ std::string gradientsText(const Program& program, llvm::ArrayRef<std::pair<std::
                         "  static constexpr GradientReach kReach = GradientReach::{3};\n"
                         "  static constexpr bool kRoundMoves = {4};\n",
                         i, hook.capture, hook.rounds, nameOf(hook.access.reach), hook.access.roundMoves);
-    text += returnerText("float", "value" + fmt::format(kGradientArguments, ", float score, float grad"),
-                         bodies[i].first, work);
+    text += returnerText("float", "value" + fmt::format(kGradientArguments, scores), bodies[i].first, work);
     text += returnerText("long long", "offset" + fmt::format(kGradientArguments, ""),
                          hook.offset ? bodies[i].second : "    return 0;\n", hook.offset ? work : 0);
     text += "  };\n";

@@ -10,19 +10,36 @@
 namespace attnc::plan {
 namespace {
 
+Expected<ParameterBlock> tangentBlock(const Stage&, const LaunchOperands& operands, const Device&,
+                                      const WorkspaceView& workspace) {
+  return ParameterBlock(tangentParams(operands, backwardParams(operands, workspace)));
+}
+
+std::string unservedByBackwardNaive(const Request& request) {
+  const Features features = featuresOf(request.options);
+  return features.has(Feature::Tangents) && features.has(Feature::Ragged) ? "takes no tangents in ragged batches" : "";
+}
+
 Plan planBackwardNaive(const Request& request) {
   const codegen::Config config = configOf(request.options, {8, 8, 8}); // equals the tile of backward_naive.cu
+  const bool hasTangents = request.options.features.has(Feature::Tangents);
   Plan plan;
-  for (auto [entry, ctas] :
-       {std::pair("attnc_backward_sums", &perQRow), {"attnc_backward_q", &perQRow}, {"attnc_backward_kv", &perKvRow}})
-    plan.stages.push_back({.templateName = "backward_naive.cu",
+  const auto add = [&](const char* entry, const CountCtas& ctas, bool forCaptures = false) {
+    const bool isOfSums = plan.stages.empty();
+    plan.stages.push_back({.templateName = hasTangents && !isOfSums ? "tangents_naive.cu" : "backward_naive.cu",
                            .entry = entry,
                            .config = config,
-                           .forCaptures = plan.stages.empty(),
+                           .forCaptures = forCaptures,
                            .threads = 32 * config.warps,
                            .ctas = ctas,
-                           .parameters = backwardBlock});
+                           .parameters = hasTangents && !isOfSums ? tangentBlock : backwardBlock});
+  };
+  add("attnc_backward_sums", perQRow, true);
+  if (hasTangents) add("attnc_tangent_rows", perQRow, true);
+  add(hasTangents ? "attnc_tangent_q" : "attnc_backward_q", perQRow);
+  add(hasTangents ? "attnc_tangent_kv" : "attnc_backward_kv", perKvRow);
   plan.workspace.push_back(rowSums());
+  if (hasTangents) plan.workspace.push_back(deltas());
   return plan;
 }
 
@@ -94,8 +111,8 @@ const FamilyRow kBackwardNaive{.kind = KernelKind::Backward,
                                .family = Family::Naive,
                                .takesProbMods = FamilyRow::ProbMods::All,
                                .takes = {Feature::Offsets, Feature::Ragged, Feature::BlockMask, Feature::F32,
-                                         Feature::Gradients, Feature::Deterministic},
-                               .unserved = servesAll,
+                                         Feature::Gradients, Feature::Deterministic, Feature::Tangents},
+                               .unserved = unservedByBackwardNaive,
                                .plan = planBackwardNaive,
                                .layouts = "any strides, the last one 1",
                                .checkLayout = takesAnyLayout};

@@ -42,9 +42,11 @@ Stage& addDelta(Plan& plan, const Request& request) {
                          .threads = 128,
                          .ctas = perQTile,
                          .parameters = backwardBlock});
-  plan.workspace.push_back({.use = Use::Delta, .bytes = deltaBytes});
+  plan.workspace.push_back(deltas());
   return plan.stages.back();
 }
+
+WorkspaceUse deltas() { return {.use = Use::Delta, .bytes = deltaBytes}; }
 
 WorkspaceUse rowSums() { return {.use = Use::RowSums, .bytes = deltaBytes}; }
 

@@ -14,8 +14,9 @@ Expected<ParameterBlock> backwardBlock(const Stage& stage, const LaunchOperands&
 /// Adds the stage that computes delta and the workspace that holds it, unless the plan has both. Returns the stage.
 Stage& addDelta(Plan& plan, const Request& request);
 
-/// Returns the workspace use that holds sums of rows.
+/// Return the workspace uses that hold sums of rows, and their delta.
 WorkspaceUse rowSums();
+WorkspaceUse deltas();
 
 /// Adds the stage for rows whose lse is large (templates/backward_large.cu), after all stages that write gradients.
 void addLargeRows(Plan& plan, const Request& request);

@@ -47,6 +47,13 @@ Expected<ParameterBlock> captureBlock(const Stage&, const LaunchOperands& operan
   return ParameterBlock(captureParams(operands, workspace));
 }
 
+Expected<ParameterBlock> captureTangentBlock(const Stage&, const LaunchOperands& operands, const Device&,
+                                             const WorkspaceView& workspace) {
+  TangentCaptureParams p{tangentParams(operands, backwardParams(operands, workspace)), {}};
+  fillCaptureSums(p.sums, operands, workspace);
+  return ParameterBlock(p);
+}
+
 Expected<ParameterBlock> diagonalBlock(const Stage&, const LaunchOperands& operands, const Device&,
                                        const WorkspaceView& workspace) {
   return ParameterBlock(
@@ -165,7 +172,11 @@ void addSharedStages(Plan& plan, const Request& request, Family family) {
              .forCaptures = true,
              .ctas = isNaive ? perQRow : perCaptureTile,
              .parameters = captureBlock};
-  if (sumsDiagonals(plan)) {
+  if (options.features.has(Feature::Tangents)) {
+    sums.templateName = "tangents_captures_naive.cu";
+    sums.entry = "attnc_tangent_captures";
+    sums.parameters = captureTangentBlock;
+  } else if (sumsDiagonals(plan)) {
     sums.templateName = "backward_diagonals.cu";
     sums.entry = "attnc_backward_diagonals";
     sums.config = configOf(options, {0, 0, 4});

@@ -169,8 +169,9 @@ std::string workspaceWords(const plan::Plan& plan) {
 std::string otherOptions(const KernelOptions& options) {
   std::vector<std::string> words;
   const Features features = featuresOf(options);
-  for (Feature feature : {Feature::Lengths, Feature::Appends, Feature::Ragged, Feature::Fp8Kv, Feature::Fp8Q,
-                          Feature::RowScales, Feature::RowMax, Feature::Deterministic, Feature::BoxMask})
+  for (Feature feature :
+       {Feature::Lengths, Feature::Appends, Feature::Ragged, Feature::Fp8Kv, Feature::Fp8Q, Feature::RowScales,
+        Feature::RowMax, Feature::Deterministic, Feature::BoxMask, Feature::Tangents})
     if (features.has(feature)) words.emplace_back(featureText(feature));
   if (options.pageSize) words.push_back(fmt::format("pages of {} rows", options.pageSize));
   if (options.offsets == QueryOffsets::Tensor) words.push_back("offsets of queries");

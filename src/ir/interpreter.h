@@ -28,8 +28,10 @@ class Evaluator {
 public:
   Evaluator(const Module& module, const Bindings& bindings, Value root);
 
-  /// Returns integers and bools in Number::integer, f32 in Number::real. `grad`, `round`: for outputs that take them.
-  Number evaluate(float score, int64_t b, int64_t h, int64_t q, int64_t kv, float grad = 0, int64_t round = 0) const {
+  /// Returns integers and bools in Number::integer, f32 in Number::real. The last four: for outputs
+  /// that take them.
+  Number evaluate(float score, int64_t b, int64_t h, int64_t q, int64_t kv, float grad = 0, int64_t round = 0,
+                  float scoreTangent = 0, float gradTangent = 0) const {
     if (b != lastB || h != lastH) {
       setHead(b, h);
       setRow(q);
@@ -40,6 +42,8 @@ public:
     slotOf(ParamKind::Score).real = score;
     slotOf(ParamKind::Grad).real = grad;
     slotOf(ParamKind::Round).integer = round;
+    slotOf(ParamKind::ScoreTangent).real = scoreTangent;
+    slotOf(ParamKind::GradTangent).real = gradTangent;
     run(rowEnd, steps.size());
     return slots[root];
   }

@@ -102,11 +102,23 @@ inline constexpr OutputRole kDropAbove = {"drop_above", Type::I32, {ParamKind::B
 inline constexpr OutputRole kDropRest = {"drop_rest", Type::I32, {ParamKind::B, ParamKind::H}};
 inline constexpr OutputRole kKeptFactor = {"kept_factor", Type::F32, {ParamKind::B, ParamKind::H}};
 
+/// The tangent of score_mod's result along those of the score and of captures; and that of d_score
+/// (src/passes/tangents.h).
+inline constexpr OutputRole kTScore = {
+    "t_score",
+    Type::F32,
+    {ParamKind::Score, ParamKind::B, ParamKind::H, ParamKind::QIdx, ParamKind::KvIdx, ParamKind::ScoreTangent}};
+inline constexpr OutputRole kTDScore = {"t_d_score",
+                                        Type::F32,
+                                        {ParamKind::Score, ParamKind::B, ParamKind::H, ParamKind::QIdx,
+                                         ParamKind::KvIdx, ParamKind::Grad, ParamKind::ScoreTangent,
+                                         ParamKind::GradTangent}};
+
 /// All roles, in the order in which a module keeps their outputs.
-inline constexpr OutputRole kRoles[] = {kScore,    kMask,      kDScore,    kProbFactor, kScaleIn,   kScaleOut,
-                                        kRowShift, kKvSlope,   kKvTerm,    kKvBegin,    kKvEnd,     kKvLength,
-                                        kQOffset,  kQLength,   kQStart,    kKvStart,    kQFactor,   kKvFactor,
-                                        kDropSeed, kDropBelow, kDropAbove, kDropRest,   kKeptFactor};
+inline constexpr OutputRole kRoles[] = {
+    kScore,    kMask,      kDScore,    kProbFactor, kScaleIn,    kScaleOut, kRowShift, kKvSlope, kKvTerm,
+    kKvBegin,  kKvEnd,     kKvLength,  kQOffset,    kQLength,    kQStart,   kKvStart,  kQFactor, kKvFactor,
+    kDropSeed, kDropBelow, kDropAbove, kDropRest,   kKeptFactor, kTScore,   kTDScore};
 /// The roles about sequences.
 inline constexpr OutputRole kSequenceRoles[] = {kKvLength, kQOffset, kQLength, kQStart, kKvStart};
 /// The roles that passes derive for kernels.

@@ -13,11 +13,12 @@ namespace attnc {
 /// Returns the features that mean nothing to kernels of a kind.
 static Features unreadBy(KernelKind kind) {
   switch (kind) {
-  case KernelKind::Forward: return {Feature::Deterministic};
-  case KernelKind::Decode: return {Feature::Deterministic, Feature::RowScales};
+  case KernelKind::Forward: return {Feature::Deterministic, Feature::Tangents};
+  case KernelKind::Decode: return {Feature::Deterministic, Feature::RowScales, Feature::Tangents};
   case KernelKind::Backward: return {Feature::RowMax};
   case KernelKind::BlockMask:
-    return {Feature::Fp8Kv, Feature::Fp8Q, Feature::RowScales, Feature::RowMax, Feature::Deterministic};
+    return {Feature::Fp8Kv,  Feature::Fp8Q,          Feature::RowScales,
+            Feature::RowMax, Feature::Deterministic, Feature::Tangents};
   }
   return {};
 }

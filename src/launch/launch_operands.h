@@ -33,12 +33,18 @@ class WideOperands;
 /// `scale` and both cumulative lengths are filled in, and the pointers to captures and block mask are null.
 struct LaunchOperands : Operands {
   TensorView out;
-  float* lse = nullptr;                               ///< null: not requested
-  float* rowMax = nullptr;                            ///< null: not requested
-  ProblemShape problem;                               ///< the shape that the mod sees
-  TensorView dOut, dQ, dK, dV;                        ///< for backward kernels
-  const float* dLse = nullptr;                        ///< null: 0
-  bool wantsOperands = true;                          ///< backward: whether dQ, dK and dV are given
+  float* lse = nullptr;        ///< null: not requested
+  float* rowMax = nullptr;     ///< null: not requested
+  ProblemShape problem;        ///< the shape that the mod sees
+  TensorView dOut, dQ, dK, dV; ///< for backward kernels
+  const float* dLse = nullptr; ///< null: 0
+  bool wantsOperands = true;   ///< backward: whether dQ, dK and dV are given
+  /// Directions of q, k and v, and the results along them; see BackwardOperands::qTangent.
+  struct Tangents {
+    TensorView q, k, v, out;
+    float* lse = nullptr;
+  };
+  std::optional<Tangents> tangents;                   ///< for backward kernels with Feature::Tangents
   llvm::SmallVector<CaptureOutput, 2> captureOutputs; ///< backward, in the order of Plan::captures
   bool loopsBatches = false;                          ///< for sums of captures: whether a CTA takes all batch entries
   /// For box kernels: extents of the grids, three axes, the slowest first. Unset if captures are unknown.
@@ -132,6 +138,9 @@ CacheParams cacheParams(const LaunchOperands& operands);
 
 /// Returns the parameters that all backward kernels share, without those in the workspace.
 BackwardParams backwardParams(const LaunchOperands& operands);
+
+/// Returns the parameters of kernels of tangents. `backward`: from backwardParams().
+TangentParams tangentParams(const LaunchOperands& operands, const BackwardParams& backward);
 
 /// Return the rows of q, or of k and v, in one (batch, head) of the tensors. For a ragged batch, these are the rows of
 /// all sequences; with pages, the rows of one sequence.

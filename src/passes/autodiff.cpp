@@ -3,6 +3,7 @@
 #include "ir/walk.h"
 #include "passes/derivatives.h"
 #include "passes/gradient_stops.h"
+#include "passes/tangents.h"
 #include "support/try.h"
 
 #include <fmt/format.h>
@@ -135,7 +136,7 @@ public:
     }
   }
 
-  Expected<Gradients> run(const PipelineOptions& options) {
+  Expected<Gradients> run(const PipelineOptions& options, bool withTangents) {
     sweep();
     Value ofScore = module.constF32(0);
     if (module.output(ir::kScore))
@@ -148,6 +149,7 @@ public:
     for (const std::string& capture : captures) ATTNC_TRY(addCapture(capture));
     llvm::sort(outputs, [](const ir::Output& a, const ir::Output& b) { return a.name < b.name; });
     for (ir::Output& output : outputs) module.setOutput(std::move(output));
+    if (withTangents) ATTNC_TRY(addTangents(module, places));
     ATTNC_TRY(removeGradientStops(module, options));
     return Gradients{std::move(module), std::move(places)};
   }
@@ -298,7 +300,7 @@ std::vector<std::string> floatCaptures(const ir::Module& module) {
 }
 
 Expected<Gradients> differentiate(const ir::Module& module, llvm::ArrayRef<std::string> captures,
-                                  const PipelineOptions& options) {
+                                  const PipelineOptions& options, bool withTangents) {
   if (const std::optional<Value> factor = module.output(ir::kProbFactor)) {
     const std::vector<bool> needed = ir::neededBy(module, *factor);
     for (uint32_t id = 0; id < module.size(); ++id)
@@ -307,7 +309,7 @@ Expected<Gradients> differentiate(const ir::Module& module, llvm::ArrayRef<std::
         return Error::environment(fmt::format("{} has no gradient: prob_mod reads it", captureName(module, node)),
                                   "ask for gradients of other captures");
   }
-  return Differentiation(module, captures).run(options);
+  return Differentiation(module, captures).run(options, withTangents);
 }
 
 Expected<Gradients> differentiateFactor(const ir::Module& module, const ir::OutputRole& factor,

@@ -35,10 +35,10 @@ struct Gradients {
 std::vector<std::string> floatCaptures(const ir::Module& module);
 
 /// Returns the module with d_score and with an output for each place of `captures` that a gradient reaches. A capture
-/// without a place has the gradient 0. Errors: those of runPipeline(); Blame::Mod for a place that is read in 2^31
-/// rounds or more. `options`: for the passes that run afterwards.
+/// without a place has the gradient 0. Errors: those of runPipeline() and addTangents(); Blame::Mod for a place that is
+/// read in 2^31 rounds or more. `options`: for the passes that run afterwards. `withTangents`: see tangents.h.
 Expected<Gradients> differentiate(const ir::Module& module, llvm::ArrayRef<std::string> captures = {},
-                                  const PipelineOptions& options = {});
+                                  const PipelineOptions& options = {}, bool withTangents = false);
 
 /// differentiate() for a factor of a low-rank term, q_factor or kv_factor, an output of the module. Adds only the
 /// places of the captures in it, which are functions of `round`. Declarations keep their order.

@@ -40,7 +40,8 @@ CaptureSums::CaptureSums(const ir::Module& module, const ir::Bindings& bindings,
   }
 }
 
-void CaptureSums::add(double score, double weight, double grad, int64_t b, int64_t h, int64_t q, int64_t kv) {
+void CaptureSums::add(double score, double weight, double grad, int64_t b, int64_t h, int64_t q, int64_t kv,
+                      double scoreTangent, double gradTangent) {
   if (weight == 0) return;
   const auto single = float(score);
   for (Place& place : places)
@@ -50,8 +51,12 @@ void CaptureSums::add(double score, double weight, double grad, int64_t b, int64
         const int64_t index = place.indices[axis].evaluate(single, b, h, q, kv, /*grad=*/1, round).integer;
         offset = offset * place.shape[axis] + std::clamp<int64_t>(index, 0, place.shape[axis] - 1);
       }
-      // Gradients are linear in `grad`. Multiplying here avoids rounding it to f32.
-      const double derivative = place.value.evaluate(single, b, h, q, kv, /*grad=*/1, round).real;
+      // Gradients are linear in `grad` and its tangent. Multiplying here avoids rounding these to f32.
+      const auto along = float(scoreTangent);
+      const double derivative = place.value.evaluate(single, b, h, q, kv, /*grad=*/1, round, along).real;
+      if (gradTangent != 0)
+        sums[place.capture][size_t(offset)] +=
+            gradTangent * place.value.evaluate(single, b, h, q, kv, /*grad=*/0, round, along, /*gradTangent=*/1).real;
       if (grad != 0) sums[place.capture][size_t(offset)] += grad * derivative;
       if (std::isfinite(derivative))
         sumsOfSquares[place.capture][size_t(offset)] += weight * std::max(derivative * derivative, leastSquare);

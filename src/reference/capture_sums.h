@@ -19,8 +19,9 @@ public:
   CaptureSums(const ir::Module& module, const ir::Bindings& bindings, const ir::CaptureGradients& gradients);
 
   /// Adds the contribution of one live element. `score`: before score_mod; `weight`: its p; `grad`: gradient of
-  /// score_mod's result.
-  void add(double score, double weight, double grad, int64_t b, int64_t h, int64_t q, int64_t kv);
+  /// score_mod's result. For places whose values are tangents: those of score and grad.
+  void add(double score, double weight, double grad, int64_t b, int64_t h, int64_t q, int64_t kv,
+           double scoreTangent = 0, double gradTangent = 0);
 
   /// Returns the sums by capture, in the requested order, dense, with the capture's shape.
   const std::vector<std::vector<double>>& values() const { return sums; }

@@ -18,7 +18,6 @@
 #include <limits>
 
 namespace attnc::reference {
-namespace {
 
 Status checkGradients(const BackwardOperands& args) {
   const TensorView& d = args.dOut;
@@ -29,6 +28,8 @@ Status checkGradients(const BackwardOperands& args) {
     return Error::environment("dlse has another shape than lse");
   return {};
 }
+
+namespace {
 
 /// Sums for GradientResult::scoreSlope, weighted by P.
 struct SlopeSum {

@@ -21,21 +21,27 @@
 
 namespace attnc::reference {
 
-/// Dense results. If k and v have batch 1, dK and dV are sums over the batch.
-struct GradientResult {
-  AttentionResult forward; ///< the forward results
-  std::vector<double> dQ;  ///< [B, H, Q_LEN, D]
-  std::vector<double> dK;  ///< [B or 1, HKV, KV_LEN, D]
-  std::vector<double> dV;  ///< [B or 1, HKV, KV_LEN, DV]
-  /// Size of the derivative of score_mod by the score: its root mean square, weighted by P. 1 without a score_mod.
-  double scoreSlope = 1;
+/// Gradients, dense. If k and v have batch 1, dK and dV are sums over the batch.
+struct GradientSums {
+  std::vector<double> dQ; ///< [B, H, Q_LEN, D]
+  std::vector<double> dK; ///< [B or 1, HKV, KV_LEN, D]
+  std::vector<double> dV; ///< [B or 1, HKV, KV_LEN, DV]
   /// By the name of the capture, with its shape: for each element, the sum over all reads of it.
   std::map<std::string, std::vector<double>> captures;
+};
+
+struct GradientResult : GradientSums {
+  AttentionResult forward; ///< the forward results
+  /// Size of the derivative of score_mod by the score: its root mean square, weighted by P. 1 without a score_mod.
+  double scoreSlope = 1;
   /// By the name of the capture: the largest element of a sum over its reads, of p times the squared derivative of the
   /// score by it. If dot(dout, out) of each row is independently off by 1, the gradient moves by at most the root of
   /// this sum. A derivative counts as at least 1 if the mod has an approximate function.
   std::map<std::string, double> captureSquares;
 };
+
+/// Checks that dOut and dLse have the shapes of out and lse.
+Status checkGradients(const BackwardOperands& args);
 
 /// Computes the gradients. Operands are as those of attention(). BackwardOperands::out and lse are not read; of a block
 /// mask, only the lists by row are. `wanted`: the requested captures; their gradients are outputs of the module.

@@ -221,6 +221,8 @@ Range RangeEvaluator::leaf(const ir::Node& node) const {
     switch (ir::ParamKind(node.attr)) {
     case ir::ParamKind::Score: return score;
     case ir::ParamKind::Grad: return point(1.0);
+    case ir::ParamKind::ScoreTangent:
+    case ir::ParamKind::GradTangent: return {{.real = -kInfinity}, {.real = kInfinity}};
     case ir::ParamKind::B: return point(at[0]);
     case ir::ParamKind::H: return point(at[1]);
     case ir::ParamKind::QIdx: return point(at[2]);

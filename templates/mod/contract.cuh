@@ -39,6 +39,11 @@
 //     static float score(const ModArgs&, const Head&, const Row&, const Col&, Coord, float score)
 //     static float d_score(const ModArgs&, const Head&, const Row&, const Col&, Coord, float score, float grad)
 //                                                only in mods with gradients
+//     static float t_score(const ModArgs&, const Head&, const Row&, const Col&, Coord, float score, float
+//     score_tangent) static float t_d_score(const ModArgs&, const Head&, const Row&, const Col&, Coord, float score,
+//     float grad,
+//                            float score_tangent, float grad_tangent)
+//                                                tangents of score() and d_score(); only in mods with tangents
 //     static bool mask(const ModArgs&, const Head&, const Row&, const Col&, Coord)
 //     static float prob_factor(const ModArgs&, const Head&, const Row&, const Col&, Coord)
 //                                                only in mods with a prob_mod
@@ -90,7 +95,9 @@
 //       static constexpr GradientReach kReach    which elements of attention of a head share one offset(): these may be
 //                                                added up first
 //       static float value(const ModArgs&, const Head&, const Row&, const Col&, Coord, float score, float grad, int
-//       round) static long long offset(const ModArgs&, const Head&, const Row&, const Col&, Coord, int round)
+//                          round)                with tangents: (..., float grad, float score_tangent, float
+//                                                grad_tangent, int round), the tangent of the value
+//       static long long offset(const ModArgs&, const Head&, const Row&, const Col&, Coord, int round)
 //     static void gradients(visit)               calls visit(Gradient0()), visit(Gradient1()), ...
 //
 // A mod is generated in one of two ways. Plain: score() is score_mod, factors() are 1, 1, 0, row_shift() is 0. For
@@ -150,7 +157,9 @@
 //               block_mask.cu                              1
 //               box_mask.cu                                1
 //               algo/capture_reduction.cuh                 2
+//               algo/tangents.cuh                          2
 //               backward_captures_naive.cu                 1
+//               tangents_captures_naive.cu                 1
 //               backward_diagonals.cu                      1
 //               algo/packed_rows.cuh                       1
 //               algo/grid_box.cuh                          1
@@ -191,8 +200,12 @@
 //   d_score     algo/gradients.cuh                         1
 //               algo/transposed_scores.cuh                 1
 //               algo/pairs.cuh                             1
+//               algo/tangents.cuh                          1
+//   t_score     algo/tangents.cuh                          1
+//   t_d_score   algo/tangents.cuh                          1
 //   gradients   algo/capture_reduction.cuh                 2
 //               backward_captures_naive.cu                 1
+//               tangents_captures_naive.cu                 1
 //               backward_diagonals.cu                      1
 //               low_rank_gradients.cu                      2
 //   bounds      algo/apply_mod.cuh                         1

@@ -62,17 +62,24 @@ typedef struct attnc_backward_operands {
   const attnc_tensor* lse;       ///< f32 [B, H, Q_LEN], dense: lse of the forward launch.
   const attnc_tensor* dout;      ///< Gradient of out; shape and dtype of out, last stride 1.
   const attnc_tensor* dlse;      ///< Gradient of lse; shape and dtype of lse. Default: 0.
+  /// Directions of q, k and v, with their shapes and dtype, last stride 1; all or none. The launch then computes
+  /// tangents, as BackwardOperands::qTangent tells. Each captured float NAME has its direction as capture NAME_tangent.
+  const attnc_tensor* q_tangent;
+  const attnc_tensor* k_tangent; ///< Direction of k.
+  const attnc_tensor* v_tangent; ///< Direction of v.
 } attnc_backward_operands;
 
 /// The outputs of a backward launch (BackwardOutputs): gradients, in device memory that the caller owns. They are
 /// written, not added to. Give dq, dk and dv, or none of them.
 typedef struct attnc_backward_outputs {
-  size_t struct_size;            ///< sizeof(attnc_backward_outputs).
-  const attnc_tensor* dq;        ///< Gradient of q; shape and dtype of q, last stride 1.
-  const attnc_tensor* dk;        ///< Gradient of k; shape and dtype of k, last stride 1.
-  const attnc_tensor* dv;        ///< Gradient of v; shape and dtype of v, last stride 1.
-  const attnc_capture* captures; ///< A TENSOR for each capture that gets a gradient, by name.
-  size_t capture_count;          ///< Number of captures.
+  size_t struct_size;              ///< sizeof(attnc_backward_outputs).
+  const attnc_tensor* dq;          ///< Gradient of q; shape and dtype of q, last stride 1.
+  const attnc_tensor* dk;          ///< Gradient of k; shape and dtype of k, last stride 1.
+  const attnc_tensor* dv;          ///< Gradient of v; shape and dtype of v, last stride 1.
+  const attnc_capture* captures;   ///< A TENSOR for each capture that gets a gradient, by name.
+  size_t capture_count;            ///< Number of captures.
+  const attnc_tensor* out_tangent; ///< Tangent of out, like it; if the operands have tangents, required then.
+  const attnc_tensor* lse_tangent; ///< Tangent of lse, like it; as out_tangent.
 } attnc_backward_outputs;
 
 #ifdef __cplusplus

@@ -118,6 +118,7 @@ KernelOptions backwardOptions(KernelOptions options, const Training& training, b
   options.tile.clear();
   options.kind = KernelKind::Backward;
   options.features.set(Feature::Deterministic, deterministic);
+  options.features.set(Feature::Tangents, training.operands.qTangent.has_value());
   if (const Captures* captures = training.gradients.captures)
     for (const auto& [name, tensor] : captures->all()) options.gradients.insert(name);
   return options;

@@ -27,7 +27,7 @@ from torch.autograd.function import once_differentiable
 
 from ..launch import Launch
 from ..prob_mods import joined, parts
-from .autograd import call_of, rows_of, run_backward
+from .calls import call_of, rows_of, run_backward
 from .flex import _check, _check_classes, _is_any_autocast_enabled, autocast, seed_like, with_prob
 from .kernels import like
 from .shards import ShardPlan, Stage, mask_mod_of

@@ -13,7 +13,7 @@ import operator
 import torch
 
 from ..launch import ALIGNED, Launch, Sequences
-from .autograd import call_of, rows_of, run_backward
+from .calls import call_of, rows_of, run_backward
 from .flex import seed_like, with_prob
 from .kernels import ANEW, like
 from .translation import translate

@@ -26,7 +26,8 @@ from torch.fx.experimental.proxy_tensor import ProxyTorchDispatchMode, get_proxy
 from .._ir_text import DIMS
 from ..launch import ALIGNED, Launch, Sequences
 from ..prob_mods import joined
-from .autograd import rows_of
+from .calls import rows_of
+from .derivatives import Attention
 from .guards import describe
 from .kernels import ANEW
 from .operator import attention_of
@@ -298,14 +299,10 @@ def attend_in_graph(query, key, value, score_mod, mask_mod, scale, sequences=ALI
     )  # fmt: skip
 
 
-def _check_transforms(*tensors):
-    for x in tensors:
-        is_dual = forward_ad._current_level >= 0 and forward_ad.unpack_dual(x).tangent is not None
-        if is_dual or _functorch.is_batchedtensor(x) or _functorch.is_gradtrackingtensor(x):
-            raise NotImplementedError(
-                "flex_attention of attnc has no forward-mode derivatives and no transforms of torch.func (vmap, grad, "
-                "vjp, jvp): use torch.autograd, and batch and heads of q"
-            )
+def _is_transformed(*tensors):
+    """Whether tensors have tangents, or are those of a transform of torch.func."""
+    is_dual = lambda x: forward_ad._current_level >= 0 and forward_ad.unpack_dual(x).tangent is not None  # noqa: E731
+    return any([is_dual(x) or _functorch.is_batchedtensor(x) or _functorch.is_gradtrackingtensor(x) for x in tensors])
 
 
 _WITH_MEMORY = {torch.Tensor, torch.nn.Parameter}
@@ -327,7 +324,6 @@ def attend_recorded(query, key, value, score_mod, mask_mod, scale, sequences=ALI
         problem = _extents(query, key)
         description = describe(*functions)
         captured = description.tensors
-        _check_transforms(query, key, value, *captured)
         if not are_values_recorded and _WITH_MEMORY.issuperset(map(type, (query, *captured))):
             translation = translate(score_mod, mask_mod, device=device, problem=problem)
             return translation.plan, translation.captured, translation.given()[2]
@@ -342,4 +338,7 @@ def attend_recorded(query, key, value, score_mod, mask_mod, scale, sequences=ALI
     plan, captured, numbers = _in_thread(translated)
     query, key, value = rows_of(query), rows_of(key), rows_of(value)
     launch = Launch(numbers, float(scale), ANEW, sequences, mod=plan.text, **options)
-    return attention_of(launch, query, key, value, _tensors(plan, captured, query, key))
+    captures = _tensors(plan, captured, query, key)
+    if _is_transformed(query, key, value, *captures.values()):
+        return *Attention.apply(launch, tuple(captures), None, query, key, value, *captures.values()), None
+    return attention_of(launch, query, key, value, captures)

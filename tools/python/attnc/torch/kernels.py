@@ -86,13 +86,14 @@ class Views:
 
 
 class _Captures:
-    """An array of captures: tensors, by pointers to their structs, and scalars, whose values may be set."""
+    """An array of captures: tensors, by pointers to their structs, and scalars, whose values may be set. A scalar that the mod
+    does not declare is a tangent."""
 
     def __init__(self, tensors, scalars=(), kinds=None):
         """`tensors` holds pairs of a name and a pointer; `scalars` holds names."""
         entries = [c.Capture(name=name.encode(), tensor=at) for name, at in tensors]
         self.first_scalar = len(entries)
-        entries += [c.Capture(name=name.encode(), kind=_KINDS[kinds[name]]) for name in scalars]
+        entries += [c.Capture(name=name.encode(), kind=_KINDS[kinds.get(name, "float")]) for name in scalars]
         self.array = (c.Capture * len(entries))(*entries)
 
     def set(self, scalars):

@@ -9,10 +9,13 @@ import math
 import torch
 
 from ..launch import Launch, Sequences
-from .autograd import Refusing, call_of, run_backward, wanted_by
+from .autograd import wanted_by
+from .calls import call_of, run_backward
+from .derivatives import gradients_of
 from .block_mask import Lists
 from .fp8 import SPANS
 from .kernels import ANEW, like, mod_of
+from .tracing import is_watched
 
 
 def line_of(text):
@@ -115,15 +118,6 @@ def _save(ctx, inputs, output):
 
 
 def _backward(ctx, dout, dlse, _):
-    if not torch.is_grad_enabled():
-        return _gradients(ctx, dout, dlse)
-    with torch.no_grad():
-        _, dq, dk, dv, of_captures, *others = _gradients(ctx, dout, dlse)
-    dq, dk, dv, *of_captures = Refusing.apply((dq, dk, dv, *of_captures), dout, dlse, *ctx.saved_tensors)
-    return None, dq, dk, dv, of_captures, *others
-
-
-def _gradients(ctx, dout, dlse):
     q, k, v, out, lse, cu_seqlens, *captured = ctx.saved_tensors
     text, numbers, has_lengths, *others = ctx.saved
     scalars, _, wanted, _ = numbers
@@ -131,13 +125,14 @@ def _gradients(ctx, dout, dlse):
         raise RuntimeError("attnc::attention has gradients where `wanted` is given and `kv_lengths` are not")
     if dout is None:
         dout = torch.zeros_like(out)
-    dq, dk, dv, *found = attention_backward_op(
-        text, q, k, v, captured, *numbers, None, cu_seqlens, *others, out, lse, dout, dlse
-    )  # fmt: skip
-    of_captures = dict(zip(wanted.split(), found))
+    arguments, (names, _) = (text, q, k, v, captured, *numbers, None, cu_seqlens, *others), _names_of(_text_of(text))
+    if torch.is_grad_enabled() and not is_watched():
+        dq, dk, dv, *of_captures = gradients_of(_launch_of(arguments)[0], names, dout, dlse, out, lse, q, k, v, *captured)
+    else:
+        dq, dk, dv, *found = attention_backward_op(*arguments, out, lse, dout, dlse)
+        of_captures = [*map(dict(zip(wanted.split(), found)).get, names)]
     of_scalars = None if scalars else []  # torch.library requires this for lists of numbers
-    names, _ = _names_of(_text_of(text))
-    return None, dq, dk, dv, [*map(of_captures.get, names)], of_scalars, *[None] * 7
+    return None, dq, dk, dv, of_captures, of_scalars, *[None] * 7
 
 
 for _name, _function, _fake in (

@@ -16,7 +16,7 @@ import typing
 import torch
 
 from ..launch import Launch, Sequences
-from .autograd import call_of
+from .calls import call_of
 from .fp8 import Rounding
 from .kernels import ALIGNMENT
 from .translation import translate

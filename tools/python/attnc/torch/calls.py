@@ -1,0 +1,51 @@
+"""Calls of kernels over torch tensors: found or made, and run for gradients."""
+
+import dataclasses
+
+import torch
+
+from .fp8 import Fp8Call
+from .kernels import ALIGNMENT, Call, bind_context, found_call, kind_of, like, made_call
+
+_empty_like = torch.empty_like
+
+
+def rows_of(tensor):
+    """Returns the tensor with last stride 1, as kernels read it."""
+    return tensor.contiguous() if tensor.is_cuda and tensor.stride(-1) != 1 else tensor
+
+
+def call_of(launch, q, k, v, captures):
+    """Returns the call for launches of this kind over operands of this kind. If it is new, makes it and compiles its
+    kernels. The call takes q, k and v with dense rows, as from rows_of()."""
+    kind = kind_of(launch, q, k, v, captures)
+    return found_call(kind) or made_for(kind, launch, q, k, v, captures)
+
+
+def made_for(kind, launch, q, k, v, captures):
+    """Makes the call of this kind and compiles its kernels."""
+    bind_context(q.device)
+    rows = rows_of(q), rows_of(k), rows_of(v)
+    if launch.out is None:
+        launch = dataclasses.replace(launch, out=like(rows[0], v.shape[-1]))
+    call = made_call(kind, Fp8Call if launch.fp8 else Call, launch, *rows, captures)
+    call.needs_rows = any(x is not y for x, y in zip(rows, (q, k, v)))
+    return call
+
+
+def run_backward(call, launch, q, k, v, captures, out, lse, dout, dlse, into=None):
+    """Returns (dq, dk, dv), and the gradients of captures, by name. Tensors of `into` are written if they have the
+    strides that kernels write."""
+    results = _empty_like(q), _empty_like(k), _empty_like(v)
+    if into is not None:
+        results = [y if x.stride() != y.stride() else x for x, y in zip(into, results)]
+    of_captures = {name: _empty_like(captures[name]) for name in call.gradients} if call.gradients else {}
+    if dout is None:
+        dout = torch.zeros_like(out)
+    elif dout.stride() != out.stride() or dout.data_ptr() % ALIGNMENT:
+        dout = torch.empty_like(out).copy_(dout)
+    if dlse is not None:
+        dlse = dlse.contiguous()
+    results_of_all = *results, *of_captures.values()
+    call.backward(launch, q, k, v, captures.values(), out, lse, dout, dlse, results_of_all)
+    return results, of_captures
