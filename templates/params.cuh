@@ -140,8 +140,7 @@ struct CaptureParams {
 };
 
 /// Tangents: derivatives along t_q, t_k, t_v and those of captures. `backward` has the operands of the backward pass;
-/// d_q, d_k and d_v receive tangents of the gradients, and delta that of delta. Batches have a stride of 0 if k and v
-/// are broadcast.
+/// d_q, d_k and d_v receive tangents of the gradients.
 struct TangentParams {
   BackwardParams backward;
   const void* t_q; // as q
@@ -149,6 +148,7 @@ struct TangentParams {
   const void* t_v; // as v
   void* t_out;     // as out; written
   float* t_lse;    // as lse; written
+  float* t_delta;  // as lse: workspace
   Strides t_q_stride, t_k_stride, t_v_stride, t_out_stride;
 };
 

@@ -53,7 +53,7 @@ extern "C" __global__ void __launch_bounds__(32 * kRows, 1)
         t_out[d] = from_float<Element>(x);
       }
     t_delta = sum_of_lanes(t_delta);
-    if (lane == 0) t.t_lse[row.index] = t_lse, t.backward.delta[row.index] = t_delta;
+    if (lane == 0) t.t_lse[row.index] = t_lse, t.t_delta[row.index] = t_delta;
   });
 }
 

@@ -2,6 +2,7 @@
 #include "families/backward_delta.h"
 
 #include "families/backward_one_walk.h"
+#include "families/tangents.h"
 
 #include <llvm/Support/MathExtras.h>
 
@@ -10,36 +11,29 @@
 namespace attnc::plan {
 namespace {
 
-Expected<ParameterBlock> tangentBlock(const Stage&, const LaunchOperands& operands, const Device&,
-                                      const WorkspaceView& workspace) {
-  return ParameterBlock(tangentParams(operands, backwardParams(operands, workspace)));
+std::string unservedByBackwardNaive(const Request& request) {
+  return request.options.features.has(Feature::Tangents) ? unservedTangents(request, Family::Naive) : "";
 }
 
-std::string unservedByBackwardNaive(const Request& request) {
-  const Features features = featuresOf(request.options);
-  return features.has(Feature::Tangents) && features.has(Feature::Ragged) ? "takes no tangents in ragged batches" : "";
+std::string unservedByBackwardSm80(const Request& request) {
+  if (request.options.features.has(Feature::Tangents)) return unservedTangents(request, Family::Sm80);
+  return request.mod->facts.hasProbMod ? "takes no prob_mod" : "";
 }
 
 Plan planBackwardNaive(const Request& request) {
+  if (request.options.features.has(Feature::Tangents)) return planTangents(request, Family::Naive);
   const codegen::Config config = configOf(request.options, {8, 8, 8}); // equals the tile of backward_naive.cu
-  const bool hasTangents = request.options.features.has(Feature::Tangents);
   Plan plan;
-  const auto add = [&](const char* entry, const CountCtas& ctas, bool forCaptures = false) {
-    const bool isOfSums = plan.stages.empty();
-    plan.stages.push_back({.templateName = hasTangents && !isOfSums ? "tangents_naive.cu" : "backward_naive.cu",
+  for (auto [entry, ctas] :
+       {std::pair("attnc_backward_sums", &perQRow), {"attnc_backward_q", &perQRow}, {"attnc_backward_kv", &perKvRow}})
+    plan.stages.push_back({.templateName = "backward_naive.cu",
                            .entry = entry,
                            .config = config,
-                           .forCaptures = forCaptures,
+                           .forCaptures = plan.stages.empty(),
                            .threads = 32 * config.warps,
                            .ctas = ctas,
-                           .parameters = hasTangents && !isOfSums ? tangentBlock : backwardBlock});
-  };
-  add("attnc_backward_sums", perQRow, true);
-  if (hasTangents) add("attnc_tangent_rows", perQRow, true);
-  add(hasTangents ? "attnc_tangent_q" : "attnc_backward_q", perQRow);
-  add(hasTangents ? "attnc_tangent_kv" : "attnc_backward_kv", perKvRow);
+                           .parameters = backwardBlock});
   plan.workspace.push_back(rowSums());
-  if (hasTangents) plan.workspace.push_back(deltas());
   return plan;
 }
 
@@ -97,10 +91,12 @@ Plan planBackwardTwoWalks(const Request& request) {
 }
 
 Plan planBackwardSm80(const Request& request) {
+  if (request.options.features.has(Feature::Tangents)) return planTangents(request, Family::Sm80);
   return oneWalkTiles(request).empty() ? planBackwardTwoWalks(request) : planBackwardOneWalk(request);
 }
 
 std::vector<std::string> backwardSm80Candidates(const Request& request) {
+  if (request.options.features.has(Feature::Tangents)) return {}; // there is one tile
   const std::vector<Tile> tiles = oneWalkTiles(request);
   return spelledAll(tiles.empty() ? twoWalksTiles(request) : tiles, tileText);
 }
@@ -120,9 +116,10 @@ const FamilyRow kBackwardNaive{.kind = KernelKind::Backward,
 const FamilyRow kBackwardSm80{.kind = KernelKind::Backward,
                               .family = Family::Sm80,
                               .walksBounds = true,
+                              .takesProbMods = FamilyRow::ProbMods::All, // with tangents
                               .takes = {Feature::Offsets, Feature::Ragged, Feature::BlockMask, Feature::F32,
-                                        Feature::Gradients, Feature::Deterministic},
-                              .unserved = servesAll,
+                                        Feature::Gradients, Feature::Deterministic, Feature::Tangents},
+                              .unserved = unservedByBackwardSm80,
                               .plan = planBackwardSm80,
                               .candidates = backwardSm80Candidates,
                               .layouts = "any strides, the last one 1",

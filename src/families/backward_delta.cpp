@@ -46,7 +46,7 @@ Stage& addDelta(Plan& plan, const Request& request) {
   return plan.stages.back();
 }
 
-WorkspaceUse deltas() { return {.use = Use::Delta, .bytes = deltaBytes}; }
+WorkspaceUse deltas(Use use) { return {.use = use, .bytes = deltaBytes}; }
 
 WorkspaceUse rowSums() { return {.use = Use::RowSums, .bytes = deltaBytes}; }
 

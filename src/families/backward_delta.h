@@ -14,9 +14,9 @@ Expected<ParameterBlock> backwardBlock(const Stage& stage, const LaunchOperands&
 /// Adds the stage that computes delta and the workspace that holds it, unless the plan has both. Returns the stage.
 Stage& addDelta(Plan& plan, const Request& request);
 
-/// Return the workspace uses that hold sums of rows, and their delta.
+/// Return the workspace uses that hold a number for each row of q: its sum, its delta or the tangent of that.
 WorkspaceUse rowSums();
-WorkspaceUse deltas();
+WorkspaceUse deltas(Use use = Use::Delta);
 
 /// Adds the stage for rows whose lse is large (templates/backward_large.cu), after all stages that write gradients.
 void addLargeRows(Plan& plan, const Request& request);

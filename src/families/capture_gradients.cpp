@@ -1,6 +1,7 @@
 #include "families/capture_gradients.h"
 
 #include "families/backward_delta.h"
+#include "families/tangents.h"
 #include "ir/bind.h"
 #include "support/ceil_div.h"
 #include "support/try.h"
@@ -49,9 +50,9 @@ Expected<ParameterBlock> captureBlock(const Stage&, const LaunchOperands& operan
 
 Expected<ParameterBlock> captureTangentBlock(const Stage&, const LaunchOperands& operands, const Device&,
                                              const WorkspaceView& workspace) {
-  TangentCaptureParams p{tangentParams(operands, backwardParams(operands, workspace)), {}};
-  fillCaptureSums(p.sums, operands, workspace);
-  return ParameterBlock(p);
+  TangentCaptureParams params{tangentParams(operands, workspace), {}};
+  fillCaptureSums(params.sums, operands, workspace);
+  return ParameterBlock(params);
 }
 
 Expected<ParameterBlock> diagonalBlock(const Stage&, const LaunchOperands& operands, const Device&,
@@ -154,8 +155,9 @@ void fillCaptureSums(CaptureSum* sums, const LaunchOperands& operands, const Wor
 }
 
 void addSharedStages(Plan& plan, const Request& request, Family family) {
-  const bool isNaive = family == Family::Naive;
   if (request.options.kind != KernelKind::Backward) return;
+  const bool hasTangents = request.options.features.has(Feature::Tangents),
+             isNaive = family == Family::Naive || hasTangents;
   if (!isNaive) addLargeRows(plan, request);
   plan.captures = request.mod->captures;
   const auto isInColumns = [](const CaptureAccess& capture) { return capture.inColumns; };
@@ -172,7 +174,7 @@ void addSharedStages(Plan& plan, const Request& request, Family family) {
              .forCaptures = true,
              .ctas = isNaive ? perQRow : perCaptureTile,
              .parameters = captureBlock};
-  if (options.features.has(Feature::Tangents)) {
+  if (hasTangents) {
     sums.templateName = "tangents_captures_naive.cu";
     sums.entry = "attnc_tangent_captures";
     sums.parameters = captureTangentBlock;

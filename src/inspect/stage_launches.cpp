@@ -38,6 +38,8 @@ constexpr Row kRows[] = {
     {"backward_wide_sm90.cu", "B * H * ceil(KV_LEN / {n})", "q k v d_out"},
     {"backward_finish_sm90.cu", kPerQTile, "q k v d_out"},
     {"backward_large.cu", kPersistent},
+    {"tangents_q_sm80.cu", kPerQTile},
+    {"tangents_kv_sm80.cu", kPerKvTile},
 };
 
 /// What a use of the workspace holds, by its number.
@@ -47,6 +49,7 @@ constexpr std::string_view kUses[] = {"counters by which CTAs take tiles or part
                                       "live steps along KV",
                                       "which items CTAs share",
                                       "f32 per row of q: delta",
+                                      "f32 per row of q: the tangent of delta",
                                       "f32 per row of q: row_sums",
                                       "large_rows: counters, then chunks at byte 16",
                                       "f32 sums of dq",

@@ -139,8 +139,8 @@ CacheParams cacheParams(const LaunchOperands& operands);
 /// Returns the parameters that all backward kernels share, without those in the workspace.
 BackwardParams backwardParams(const LaunchOperands& operands);
 
-/// Returns the parameters of kernels of tangents. `backward`: from backwardParams().
-TangentParams tangentParams(const LaunchOperands& operands, const BackwardParams& backward);
+/// Returns the parameters of kernels of tangents, without t_delta. `backward`: from backwardParams().
+TangentParams tangentParams(const LaunchOperands& operands, BackwardParams backward);
 
 /// Return the rows of q, or of k and v, in one (batch, head) of the tensors. For a ragged batch, these are the rows of
 /// all sequences; with pages, the rows of one sequence.

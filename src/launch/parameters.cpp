@@ -148,10 +148,21 @@ BackwardParams backwardParams(const LaunchOperands& operands) {
   return p;
 }
 
-TangentParams tangentParams(const LaunchOperands& operands, const BackwardParams& backward) {
+TangentParams tangentParams(const LaunchOperands& operands, BackwardParams backward) {
   const LaunchOperands::Tangents& tangents = *operands.tangents;
-  return {backward,     tangents.q.data,       tangents.k.data,       tangents.v.data,       tangents.out.data,
-          tangents.lse, stridesOf(tangents.q), stridesOf(tangents.k), stridesOf(tangents.v), stridesOf(tangents.out)};
+  for (const TensorView* tensor : {&tangents.q, &tangents.k, &tangents.v, &tangents.out})
+    backward.forward.vectors = backward.forward.vectors && rowsAreAligned(*tensor);
+  return {backward,
+          tangents.q.data,
+          tangents.k.data,
+          tangents.v.data,
+          tangents.out.data,
+          tangents.lse,
+          nullptr,
+          stridesOf(tangents.q),
+          stridesOf(tangents.k),
+          stridesOf(tangents.v),
+          stridesOf(tangents.out)};
 }
 
 } // namespace attnc::plan

@@ -23,6 +23,7 @@ enum class Use {
   StepLists,    ///< decode: the live steps along KV
   SharedItems,  ///< decode of wide heads: which items CTAs share
   Delta,        ///< backward: an f32 per row of q
+  TangentDelta, ///< tangents: an f32 per row of q
   RowSums,      ///< backward: an f32 per row of q, the factor by which weights computed from lse are off
   LargeRows,    ///< backward: which tiles of q have rows that need RowSums
   DqSums,       ///< backward: gradients of q, in f32

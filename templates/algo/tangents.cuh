@@ -63,7 +63,7 @@ struct MovingGradient {
     const float t_weight = pair.weight * (pair.t_score - t.t_lse[q.index]);
     t_p = t_weight * pair.factor;
     g = pair.weight * (d_weight - delta);
-    t_g = t_weight * (d_weight - delta) + pair.weight * (t_d_weight - p.delta[q.index]);
+    t_g = t_weight * (d_weight - delta) + pair.weight * (t_d_weight - t.t_delta[q.index]);
     const Mod::Col col = Mod::col(args, q.head, q.b, q.h, kv_idx, float(kv_idx), 0.f); // SEAM(col)
     const Coord at = {q.b, q.h, q.position, kv_idx};
     d_s = f.scale * Mod::d_score(args, q.head, q.row, col, at, pair.product, g); // SEAM(d_score)

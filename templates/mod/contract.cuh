@@ -134,6 +134,7 @@
 //               backward_grid_sm90.cu                      1
 //               low_rank.cu                                2
 //               low_rank_gradients.cu                      2
+//               tangents_kv_sm80.cu                        1
 //   row         decode_lists.cu                            1
 //               algo/apply_mod.cuh                         1
 //               algo/transposed_scores.cuh                 1
@@ -148,6 +149,7 @@
 //               algo/grid_transposed_scores.cuh            1
 //               low_rank.cu                                1
 //               low_rank_gradients.cu                      1
+//               tangents_kv_sm80.cu                        1
 //   col         decode_lists.cu                            1
 //               algo/apply_mod.cuh                         1
 //               algo/transposed_scores.cuh                 1
@@ -166,11 +168,14 @@
 //               algo/grid_transposed_scores.cuh            1
 //               low_rank.cu                                1
 //               low_rank_gradients.cu                      1
+//               tangents_q_sm80.cu                         1
+//               tangents_kv_sm80.cu                        1
 //   score       algo/apply_mod.cuh                         1
 //               algo/transposed_scores.cuh                 1
 //               algo/exact_gradients.cuh                   1
 //               forward_naive.cu                           1
 //               algo/pairs.cuh                             1
+//               algo/tangents_mma.cuh                      1
 //   mask        decode_lists.cu                            1
 //               algo/apply_mod.cuh                         1
 //               algo/transposed_scores.cuh                 1
@@ -179,6 +184,7 @@
 //               block_mask.cu                              1
 //               box_mask.cu                                1
 //               algo/grid_transposed_scores.cuh            1
+//               algo/tangents_mma.cuh                      1
 //   prob_factor algo/prob_mod.cuh                          1
 //   drop_seed   algo/drops.cuh                             1
 //   drop_below  algo/drops.cuh                             1
@@ -201,8 +207,11 @@
 //               algo/transposed_scores.cuh                 1
 //               algo/pairs.cuh                             1
 //               algo/tangents.cuh                          1
+//               algo/tangents_mma.cuh                      1
 //   t_score     algo/tangents.cuh                          1
+//               algo/tangents_mma.cuh                      1
 //   t_d_score   algo/tangents.cuh                          1
+//               algo/tangents_mma.cuh                      1
 //   gradients   algo/capture_reduction.cuh                 2
 //               backward_captures_naive.cu                 1
 //               tangents_captures_naive.cu                 1

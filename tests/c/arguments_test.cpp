@@ -80,8 +80,8 @@ TEST_CASE("structs have the sizes that were published", "[c]") {
   CHECK(sizeof(attnc_capture_info) == 80);
   CHECK(sizeof(attnc_operands) == 160);
   CHECK(sizeof(attnc_outputs) == 32);
-  CHECK(sizeof(attnc_backward_operands) == 48);
-  CHECK(sizeof(attnc_backward_outputs) == 48);
+  CHECK(sizeof(attnc_backward_operands) == 72);
+  CHECK(sizeof(attnc_backward_outputs) == 64);
   CHECK(sizeof(attnc_block_mask_view) == 136);
   CHECK(sizeof(attnc_block_mask_info) == 32);
   CHECK(sizeof(attnc_compiler_options) == 72);
