@@ -116,6 +116,7 @@ Expected<Mod> Compiler::Impl::derived(const Mod& mod, const KernelOptions& optio
   for (const auto& [name, value] : options.pins) key += fmt::format(" {}={}", name, value);
   if (isBackward)
     for (const std::string& name : options.gradients) key += " d_" + name;
+  if (isBackward && options.features.has(Feature::Tangents)) key += " tangents";
   {
     std::lock_guard lock(mutex);
     if (auto found = derivedMods.find(key); found != derivedMods.end()) return found->second;

@@ -208,17 +208,22 @@ Status checkConditions(const Module& module, const Bindings& bindings) {
   return {};
 }
 
-/// Returns the error for a name that is given but not declared. Called only if the counts differ; all declared names
-/// are given.
-Error undeclared(const Module& module, const Captures& captures) {
+/// Whether a name that is not declared is that of the tangent of a capture, which only kernels of tangents read.
+bool isTangent(const Module& module, const std::string& name) {
+  constexpr std::string_view kEnd = "_tangent";
+  return name.ends_with(kEnd) && declares(module, name.substr(0, name.size() - kEnd.size()));
+}
+
+/// Checks that names are declared that are given. Called only if the counts differ; all declared names are given.
+Status checkDeclared(const Module& module, const Captures& captures) {
   std::string declared;
   for (const TensorCapture& tensor : module.tensors) declared += (declared.empty() ? "" : ", ") + tensor.name;
   for (const ScalarCapture& scalar : module.scalars) declared += (declared.empty() ? "" : ", ") + scalar.name;
   for (const auto& [name, value] : captures.all())
-    if (!declares(module, name))
+    if (!declares(module, name) && !isTangent(module, name))
       return Error::environment(fmt::format("capture '{}' is given, but the mod does not declare it", name),
                                 declared.empty() ? "the mod declares no captures" : "declared: " + declared);
-  return Error::internal("bind: two captures of the module share a name");
+  return {};
 }
 
 /// Checks the numbers of a grid against the limits of ir::Grid.
@@ -286,7 +291,7 @@ Expected<Bindings> bind(const Module& module, const Captures& captures, const Pr
   if (const std::optional<int64_t> far = bindings.farScalar(); far && module.hasNearScalars)
     return Error::environment(
         fmt::format("{} is given, the module takes numbers from -{} to {}", *far, kMaxExtent, kMaxExtent));
-  if (captures.all().size() != captured) return undeclared(module, captures);
+  if (captures.all().size() != captured) ATTNC_TRY(checkDeclared(module, captures));
   ATTNC_TRY(checkConditions(module, bindings));
   return bindings;
 }

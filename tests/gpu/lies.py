@@ -109,7 +109,7 @@ def launch(case, problem, dtype, guarded):
         if "cu_seqlens_kv" in operands and "q_offsets" not in operands:
             packed = [x[0].transpose(0, 1).contiguous() for x in (q, k, v)]
             arguments = operands["cu_seqlens_q"], operands["cu_seqlens_kv"], 90, 90, 0.0, False
-            out, lse = flash._forward(None, *packed, *arguments, False)
+            out, lse, _ = flash._forward(None, *packed, *arguments, False)
             flash._flash_attention_backward(out, *packed, out, lse, *arguments, None, None)
     torch.cuda.synchronize()
 
