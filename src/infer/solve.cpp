@@ -149,7 +149,7 @@ std::optional<Expr> solve(const Problem& problem, Tier tier, int depth) {
         if (!found) continue;
         Expr expr = pruned(flips ? found->negated() : *std::move(found), problem);
         if (!best || expr.cost() < best->cost()) best = std::move(expr);
-        if (best->cost() < (depth == 0 ? 70 : 60)) return best;
+        if (best->costOfText() < (depth == 0 ? 70 : 60)) return best;
       }
       if (tier == Tier::Formula) break;
     }
