@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include <array>
 #include <numeric>
 
 namespace attnc::inferred {
@@ -76,6 +77,20 @@ Problem whole(const Relation& mask, int64_t batch, int64_t heads) {
   return problem;
 }
 
+/// Returns the slice with the most edges along its rows.
+Relation busiestSlice(const Relation& mask) {
+  Relation one(1, mask.rows, mask.columns);
+  const size_t size = one.bits.size();
+  int64_t most = -1;
+  for (int64_t slice = 0; slice < mask.slices; ++slice) {
+    int64_t edges = 0;
+    const Word* bits = mask.row(slice * mask.rows);
+    for (size_t i = 0; i < size; ++i) edges += countOf(bits[i] ^ bits[i] << 1);
+    if (edges > most) most = edges, std::copy_n(bits, size, one.bits.begin());
+  }
+  return one;
+}
+
 } // namespace
 
 Expr tableOfBits(const Relation& mask, int64_t batch, int64_t heads) { return bitsOf(whole(mask, batch, heads)); }
@@ -86,6 +101,13 @@ Expr find(const Relation& mask, int64_t batch, int64_t heads, bool isQuick) {
   Problem problem = whole(mask, batch, heads);
   problem.budget = &budget;
   problem.allowance = most;
+  std::array<AtomsOfTiers, 2> known;
+  problem.known = known.data();
+  std::optional<Problem> slice;
+  if (mask.slices > 2) {
+    slice = whole(busiestSlice(mask), 1, 1);
+    slice->budget = &budget, slice->allowance = most / mask.slices;
+  }
   std::optional<Expr> best;
   const auto take = [&](std::optional<Expr> found, double bonus = 0) {
     if (found && (!best || found->cost() - bonus < best->cost())) best = std::move(found);
@@ -93,9 +115,14 @@ Expr find(const Relation& mask, int64_t batch, int64_t heads, bool isQuick) {
   for (const Tier tier : {Tier::Formula, Tier::Lines, Tier::Blocks}) {
     if (isQuick && tier == Tier::Blocks) break;
     if (best && best->cost() < (tier == Tier::Lines ? 105 : 220)) break;
+    if (slice) { // what has no description by itself has none next to others
+      budget = slice->allowance;
+      if (!solve(*slice, tier)) continue;
+    }
     budget = most;
     take(solve(problem, tier));
   }
+  problem.known = nullptr;
   if (best && readsRemainders(*best)) { // coordinates of both axes, if they say the same
     problem.isGrid = true;
     budget = most;
