@@ -308,7 +308,7 @@ class Interface(unittest.TestCase):
             (dict(is_draft_worker=True), "--speculative-draft-attention-backend"),
             (dict(server_args=of(dcp_size=2)), "--dcp-size"),
             (dict(model_config=of(context_len=9, is_encoder_decoder=True)), "--attention-backend"),
-            (dict(model_config=of(hf_config=of(architectures=["Gemma3ForConditionalGeneration"]))), "images"),
+            (dict(model_config=of(is_encoder_decoder=False, hf_config=of(architectures=["Gemma3ForConditionalGeneration"]))), "images"),
             (dict(token_to_kv_pool=of(dtype=torch.float8_e5m2)), "--kv-cache-dtype"),
             (dict(token_to_kv_pool=of(dtype=torch.bfloat16, full_kv_pool=1)), "--disable-hybrid-swa-memory"),
             (dict(token_to_kv_pool=of(dtype=torch.bfloat16, kv_cache_layout="hnd")), "SGLANG_USE_HND_KVCACHE"),

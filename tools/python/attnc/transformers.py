@@ -314,8 +314,9 @@ def _attend(query, key, value, softcap, bias, dropout_p, mask_mod, mask, sequenc
     scale = head_dim**-0.5 if scaling is None else float(scaling)
     if is_traced_here or is_recorded(query, key, value):
         score_mod = _changed(softcap, bias, dropout_p, query)
-        attend_here = attend_in_graph if is_traced_here else attend_recorded
-        return attend_here(query, key, value, score_mod, mask_mod, scale, sequences)[:2]
+        if is_traced_here:  # our own score_mods, which may be joined with dropout
+            return attend_in_graph(query, key, value, score_mod, mask_mod, scale, sequences, is_joined=True)[:2]
+        return attend_recorded(query, key, value, score_mod, mask_mod, scale, sequences)[:2]
     if sequences.cu_seqlens_q is not None:
         batch = sequences.cu_seqlens_q.shape[0] - 1
     problem = batch, heads, key.shape[1], q_len, key.shape[2]
