@@ -9,7 +9,6 @@ attnc's own front end knows them without an import (dsl/SPEC.md).
 
 import builtins
 import functools
-import importlib
 import math
 import operator
 import types
@@ -127,10 +126,12 @@ def choice(which, *mods):
             raise TypeError("a mod takes (b, h, q_idx, kv_idx), or (score, b, h, q_idx, kv_idx)")
         taken = which[arguments[-4]]
         home = type(taken).__module__.partition(".")[0]
-        if home in ("torch", "jax", "jaxlib"):
-            where = importlib.import_module("torch" if home == "torch" else "jax.numpy").where
+        if home == "torch":
+            from torch import where
+        elif home in ("jax", "jaxlib"):
+            from jax.numpy import where
         elif getattr(taken, "ndim", 0):
-            where = importlib.import_module("numpy").where
+            from numpy import where
         else:
             _check_choice([taken], len(mods))
             return mods[int(taken)](*arguments)
