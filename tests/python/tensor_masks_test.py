@@ -16,6 +16,7 @@ import needs
 os.environ["HF_HUB_OFFLINE"] = "1"
 needs.modules("attention")
 import torch
+import torch.nn.attention
 from attention import by_definition, relative_error
 from torch.nn.functional import scaled_dot_product_attention as sdpa
 
@@ -293,6 +294,34 @@ class Doors(unittest.TestCase):
         for expected, actual in zip(*results):
             self.near(actual, expected, 1e-4)
         self.assertEqual([seen.inference.form for seen in own.inferred], ["formula"])
+
+    @unittest.skipUnless(torch.cuda.is_available() and hasattr(torch.nn.attention, "activate_flash_attention_impl"), "no GPU")
+    def test_on_a_gpu(self):
+        """Looks stay on the device; a CUDA graph reads the tensor, whose writes later replays see."""
+        flash.register()
+        torch.nn.attention.activate_flash_attention_impl("attnc")
+        self.addCleanup(torch.nn.attention.restore_flash_attention_impl)
+        own = masks.Masks()
+        with unittest.mock.patch.object(flash, "MASKS", own):
+            for mask in (padded(LENGTHS), sinks()):
+                q, k, v = (x.detach().cuda().requires_grad_() for x in self.operands(kv_heads=4))
+                live = mask.expand(B, 4, N, N)
+                right, _ = by_definition(None, lambda b, h, q, k: live[b, h, q, k], *(x.detach().cpu() for x in (q, k, v)))  # noqa: B023
+                for given in (mask.cuda(), added(mask, -torch.inf, torch.bfloat16).cuda()):
+                    out = sdpa(q, k, v, attn_mask=given)
+                    self.assertIn("_Attention", str(out.grad_fn))
+                    self.near(out.cpu(), right)
+                    torch.autograd.grad(out.float().square().sum(), (q, k, v))
+            self.assertEqual(len(own.inferred), 2)
+            q, k, v = (x.detach() for x in (q, k, v))
+            mask = torch.ones(N, N, dtype=torch.bool, device="cuda")
+            sdpa(q, k, v, attn_mask=mask)  # inferred: all live
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph):
+                out = sdpa(q, k, v, attn_mask=mask)
+            mask.copy_(sinks())
+            graph.replay()
+            self.near(out.cpu(), right)
 
     def test_the_functions_of_the_package(self):
         own = masks.Masks()
