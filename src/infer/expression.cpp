@@ -103,7 +103,7 @@ void Expr::row(int64_t at, Word* words, int64_t columns) const {
 
 namespace {
 
-double costOf(const Expr& expr, bool countsSlices) {
+template <class Counts> double costOf(const Expr& expr, Counts counts) {
   double sum = 0;
   int leaves = 0;
   std::vector<const Table*> tables;
@@ -115,7 +115,7 @@ double costOf(const Expr& expr, bool countsSlices) {
       const auto isSame = [&](const Table* other) {
         return other == table.get() || (other->shape == table->shape && other->values == table->values);
       };
-      if ((!countsSlices && table->isOfSlices()) || std::any_of(tables.begin(), tables.end(), isSame)) continue;
+      if (!counts(*table) || std::any_of(tables.begin(), tables.end(), isSame)) continue;
       tables.push_back(table.get());
       const double size = double(table->values.size());
       sum += 20 + 4 * std::log2(size + 1) + (table->isPlane ? 60 + size / 100 : 0);
@@ -126,8 +126,16 @@ double costOf(const Expr& expr, bool countsSlices) {
 
 } // namespace
 
-double Expr::cost() const { return costOf(*this, true); }
+double Expr::cost() const {
+  return costOf(*this, [](const Table&) { return true; });
+}
 
-double Expr::costOfText() const { return costOf(*this, false); }
+double Expr::costByPosition() const {
+  return costOf(*this, [](const Table& table) { return !table.isOfSlices(); });
+}
+
+double Expr::costOfText() const {
+  return costOf(*this, [](const Table&) { return false; });
+}
 
 } // namespace attnc::inferred

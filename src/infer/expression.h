@@ -67,7 +67,9 @@ struct Expr {
   /// Fills a row of `count` words, of which the last has the bits of `columns`.
   void row(int64_t at, Word* words, int64_t columns) const;
   double cost() const;
-  /// Returns the cost of the text only: without tables that have a number for each batch entry or head.
+  /// Returns the cost without that of tables that have a number for each batch entry or head.
+  double costByPosition() const;
+  /// Returns the cost without that of tables.
   double costOfText() const;
 };
 

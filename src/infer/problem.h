@@ -58,7 +58,8 @@ struct Problem {
 /// Returns the conditions that hold for all elements that must live, and exclude one that must not.
 std::vector<AtomPtr> atomsOf(const Problem& problem, Tier tier, int depth);
 
-/// Returns an expression that is true for all elements that must live, and for none that must not.
-std::optional<Expr> solve(const Problem& problem, Tier tier, int depth = 0);
+/// Returns an expression that is true for all elements that must live, and for none that must not. One whose text costs
+/// up to `enough` ends the search.
+std::optional<Expr> solve(const Problem& problem, Tier tier, int depth = 0, double enough = 0);
 
 } // namespace attnc::inferred

@@ -140,7 +140,7 @@ Expr pruned(Expr expr, const Problem& problem) {
 
 } // namespace
 
-std::optional<Expr> solve(const Problem& problem, Tier tier, int depth) {
+std::optional<Expr> solve(const Problem& problem, Tier tier, int depth, double enough) {
   std::optional<Expr> best;
   Problem turned = problem;
   std::swap(turned.must, turned.dead);
@@ -157,7 +157,7 @@ std::optional<Expr> solve(const Problem& problem, Tier tier, int depth) {
         if (!found) continue;
         Expr expr = pruned(flips ? found->negated() : *std::move(found), problem);
         if (!best || expr.cost() < best->cost()) best = std::move(expr);
-        if (best->costOfText() < (depth == 0 ? 70 : 60)) return best;
+        if (best->costByPosition() < (depth == 0 ? 70 : 60) || best->costOfText() <= enough) return best;
       }
       if (tier == Tier::Formula) break;
     }
