@@ -150,8 +150,8 @@ template <class E> struct Consumer : ConsumerParts {
   /// Zeroes the rows of V behind the sequence, where TMA has loaded whatever the tensor holds there: a weight of 0 does
   /// not undo NaN. Each warpgroup writes all of them, and so waits for no other. The scheduler barrier before the next
   /// products makes the zeros visible to its warps.
-  ATTNC_DEVICE void clear_dead_rows(const Place<1>& place, Step step) {
-    const int live = max(kv_length<Mod>(p.base, args, place.head) - step.start, 0);
+  template <class M> ATTNC_DEVICE void clear_dead_rows(const Place<1, M>& place, Step step) {
+    const int live = max(kv_length<M>(p.base, args, place.head) - step.start, 0);
     const VTile tile = v.tile();
 #pragma unroll
     for (int slab = 0; slab < VTile::kSlabs; ++slab)
@@ -160,15 +160,34 @@ template <class E> struct Consumer : ConsumerParts {
     ptx::fence_proxy_async();
   }
 
+  /// Returns the variant of a tile, the same in all lanes. Tiles of which nothing lives have no steps to compute.
+  template <class M> ATTNC_DEVICE int variant_of_tile(const Work& work) const {
+    return int(ptx::uniform(min(unsigned(variant_of<M>(args, work.b, work.h)), M::kVariants - 1u)));
+  }
+
   ATTNC_DEVICE void run() {
+    if (group + 1 == kConsumers) scheduler_barrier_arrive();
+    if constexpr (kChooses<Mod>) {
+      for (Work next = await_work(); next.valid; next = await_work())
+        with_variant<Mod>(variant_of_tile<Mod>(next), [&](auto m) { this->template run_tiles<decltype(m)>(); });
+      if (kSharesSteps) ptx::cluster_arrive(); // all releases are made
+    } else {
+      run_tiles<Mod>();
+    }
+  }
+
+  /// Computes tiles until there is no more work. M: the mod; if it chooses, the variant of the next tile. Then it also
+  /// stops in front of a tile of another variant, whose message stays.
+  template <class M> ATTNC_DEVICE void run_tiles() {
     Scores s;
     Weights weights;
     Out o;
     RowSoftmax softmax;
-    Place<1> place;
+    Place<1, M> place;
     Work work = {};                          // the last step's tile, whose O += P V is not started yet
     Step step = {0, kStepFirst | kStepLast}; // the last step, then this one
-    if (group + 1 == kConsumers) scheduler_barrier_arrive();
+    // NOTE: ptxas keeps registers for what may be read before it is written, through the loops of all variants.
+    if (kChooses<Mod>) s.fill(0.f), o.fill(0.f), weights = {};
 #pragma unroll 1
     while (true) {
       // Start S of this step and O += P V of the last one. If either does not exist, its result is garbage and unused.
@@ -179,6 +198,8 @@ template <class E> struct Consumer : ConsumerParts {
       if (begins) [[unlikely]] {
         if (work.valid) q.advance();
         next = await_work();
+        if constexpr (kChooses<Mod>)
+          if (!next.valid || variant_of_tile<Mod>(next) != M::kVariant) break;
         if (next.valid) k.wait();
         if (kSharesSteps && !next.valid) ptx::cluster_arrive(); // all releases are made
       }
@@ -198,20 +219,20 @@ template <class E> struct Consumer : ConsumerParts {
       if (begins) [[unlikely]] {
         wgmma::wait<0>(o);
         if (ends) store(o, softmax, place, 1.f);
-        if (!next.valid) break;
+        if (!kChooses<Mod> && !next.valid) break;
         work = next;
         const int thread = ptx::opaque(threadIdx.x); // NOTE: opaque, else values derived from it take a register
-        place = Place<1>(p.base, args, work.b, work.h, work.q_start, (thread - 128) / 32 * 16 + thread % 32 / 4,
-                         p.base.scale);
+        place = Place<1, M>(p.base, args, work.b, work.h, work.q_start, (thread - 128) / 32 * 16 + thread % 32 / 4,
+                            p.base.scale);
         softmax = {};
       }
 
       wgmma::wait<1>(s); // S is complete
-      if (!kFillsColumns) release(k);
+      if (!M::kColumnsLoad) release(k);
       if (kQStages == 1) q.release(step.flags & kStepLast);
-      StepBias<Mod::Exponents, 2> bias(softmax, place);
-      apply_mod(s, p.base, args, place, step, columns(), bias);
-      if (Mod::kColumnsLoad) release(k);
+      StepBias<typename M::Exponents, 2> bias(softmax, place);
+      apply_mod(s, p.base, args, place, step, this->template columns<M>(), bias);
+      if (M::kColumnsLoad) release(k);
       k.advance();
       Rescaling<2> rescaling;
       const bool exact = step.flags & kStepFew || p.base.row_max;
@@ -246,6 +267,19 @@ template <class E> struct Consumer : ConsumerParts {
         if (step.flags & kStepTail) [[unlikely]]
           clear_dead_rows(place, step);
     }
+    if constexpr (kChooses<Mod>) {
+      // NOTE: behind the loop. If it is left with S in flight, ptxas serialises wgmma (C7514).
+      scheduler_barrier_sync();
+      wgmma::touch(o);
+      ptx::wgmma_fence();
+      wgmma::start_gemm(o, weights, v.tile(), !(step.flags & kStepFirst)); // O += P V of the last tile
+      ptx::wgmma_commit_group();
+      scheduler_barrier_arrive();
+      wgmma::wait<0>(o);
+      release(v);
+      v.advance();
+      store(o, softmax, place, 1.f);
+    }
   }
 };
 
@@ -274,7 +308,7 @@ extern "C" __global__ void ATTNC_CLUSTER_DIMS __launch_bounds__(threads_of(kWarp
           }
         }
       },
-      [&](int group) {
+      [&](int group) ATTNC_INLINED {
         using Role = typename Choose<kFp8, ConsumerE4m3<Input>, Consumer<Input>>::Type;
         Role{{p, args, shared, group}}.run();
       });

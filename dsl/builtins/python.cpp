@@ -206,7 +206,26 @@ template <bool isAnd> Object combineMasks(Context& context, const Bound& bound) 
   for (Object mask : bound.rest)
     if (!mask.isCallable()) context.fail(diag::notCallable, context.describe(mask), callRepair(context, mask));
   context.charge(1 + bound.rest.size());
-  return static_cast<const MaskList*>(context.heap.make<MaskList>(isAnd, bound.rest));
+  return static_cast<const ModList*>(context.heap.make<ModList>(isAnd ? "and_masks" : "or_masks", bound.rest));
+}
+
+/// Returns the mod that sequence b has: mods[which[b]].
+Object choice(Context& context, const Bound& bound) {
+  if (bound.rest.empty()) context.fail(diag::badArgument, "choice", "at least one mod behind `which`", "none");
+  for (Object mod : bound.rest)
+    if (!mod.isCallable()) context.fail(diag::notCallable, context.describe(mod), callRepair(context, mod));
+  const auto* which = bound[0].is<const Tensor*>() ? bound[0].as<const Tensor*>() : nullptr;
+  const auto isOfSequences = [&] {
+    const ir::TensorCapture& tensor = context.module.tensors[which->number];
+    const ir::Type type = ir::loadedType(tensor.dtype);
+    return tensor.shape.size() == 1 && tensor.shape[0].isNamed && tensor.shape[0].value == 0 && isInt(type) &&
+           !which->axes[0].index && which->axes[0].start == 0 && which->axes[0].step == 1;
+  };
+  if (!which || !isOfSequences())
+    context.fail(diag::badArgument, "choice", "a captured tensor of one int for each sequence, `which: i32[B]`",
+                 which ? "a tensor of another shape or dtype" : context.describe(bound[0]));
+  context.charge(1 + bound.rest.size());
+  return static_cast<const ModList*>(context.heap.make<ModList>("choice", bound.rest, which));
 }
 
 Object isCallable(Context&, const Bound& bound) { return bound[0].isCallable(); }
@@ -258,6 +277,7 @@ llvm::ArrayRef<Builtin> pythonBuiltins() {
       {"reduce", kFunctools, "function, iterable, initial=", reduceItems},
       {"and_masks", kPython | kFlex | kAttnc, "*masks", combineMasks<true>},
       {"or_masks", kPython | kFlex | kAttnc, "*masks", combineMasks<false>},
+      {"choice", kPython | kAttnc, "which, *mods", choice},
       {"noop_mask", kPython | kFlex | kAttnc, "b=, h=, q_idx=, kv_idx=", noopMask},
       {"_identity", kFlex, "score, b, h, q_idx, kv_idx", identityScore},
       {"append", kListMethod, "list, value", append},

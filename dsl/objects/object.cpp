@@ -11,7 +11,7 @@ uint64_t RangeObject::size() const {
 
 bool Object::isCallable() const {
   return is<const Function*>() || is<const Partial*>() || is<const Builtin*>() || is<const Method*>() ||
-         is<const MaskList*>() || is<Class*>() || (is<Instance*>() && findMember(*as<Instance*>()->type, "__call__"));
+         is<const ModList*>() || is<Class*>() || (is<Instance*>() && findMember(*as<Instance*>()->type, "__call__"));
 }
 
 const Object* findMember(const Class& type, llvm::StringRef name) {
@@ -52,7 +52,7 @@ struct Describe {
   std::string operator()(const Partial*) const { return "a function"; }
   std::string operator()(const Builtin*) const { return "a function"; }
   std::string operator()(const Method*) const { return "a method"; }
-  std::string operator()(const MaskList*) const { return "a function"; }
+  std::string operator()(const ModList*) const { return "a function"; }
   std::string operator()(Namespace space) const { return std::string("the module `") + space.path + "`"; }
   std::string operator()(DTypeObject) const { return "a dtype"; }
   std::string operator()(TypeInfo) const { return "a finfo or iinfo"; }

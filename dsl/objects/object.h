@@ -27,7 +27,7 @@ struct Sequence;
 struct Function;
 struct Partial;
 struct Method;
-struct MaskList;
+struct ModList;
 struct Array;
 struct Tensor;
 struct Deferred;
@@ -79,7 +79,7 @@ class Object {
 public:
   using Storage =
       std::variant<NoneObject, bool, int64_t, double, const Str*, Sequence*, const RangeObject*, const SliceObject*,
-                   EllipsisObject, const Function*, const Partial*, const Builtin*, const Method*, const MaskList*,
+                   EllipsisObject, const Function*, const Partial*, const Builtin*, const Method*, const ModList*,
                    Namespace, DTypeObject, TypeInfo, GridObject, Opaque, const Array*, const Tensor*, ir::Value,
                    const Deferred*, Dict*, Class*, Instance*, const Descriptor*>;
 
@@ -138,10 +138,11 @@ struct Method {
   const Builtin* builtin = nullptr;
 };
 
-/// and_masks(...), or_masks(...).
-struct MaskList {
-  bool isAnd = true;
-  std::vector<Object> masks;
+/// and_masks(...), or_masks(...), choice(which, ...).
+struct ModList {
+  const char* name = ""; ///< of the function that made it
+  std::vector<Object> mods;
+  const Tensor* which = nullptr; ///< of a choice: the captured tensor
 };
 
 /// An array of numbers, known or traced. Tables (torch.tensor([...]), torch.arange) have their items, row-major. Slices

@@ -1,6 +1,7 @@
 // In: a callee and its arguments. Out: the result of the call. Parameters are matched as in Python.
 #include "dsl/objects/arithmetic.h"
 #include "dsl/objects/arrays.h"
+#include "dsl/objects/comparison.h"
 #include "dsl/objects/repairs.h"
 #include "dsl/objects/scalars.h"
 #include "dsl/objects/tensors.h"
@@ -35,7 +36,7 @@ std::string signatureOf(const Builtin& builtin) {
 Object Tracer::call(Object callee, const Arguments& arguments) {
   if (callee.is<const Function*>()) return callFunction(*callee.as<const Function*>(), arguments);
   if (callee.is<const Builtin*>()) return callBuiltin(*callee.as<const Builtin*>(), arguments);
-  if (callee.is<const MaskList*>()) return callMasks(*callee.as<const MaskList*>(), arguments);
+  if (callee.is<const ModList*>()) return callMods(*callee.as<const ModList*>(), arguments);
   if (callee.is<const Method*>()) {
     Arguments withSelf = arguments;
     withSelf.positional.insert(withSelf.positional.begin(), callee.as<const Method*>()->self);
@@ -141,17 +142,37 @@ void Tracer::bindParameters(const Function& function, const Arguments& arguments
   }
 }
 
-Object Tracer::callMasks(const MaskList& list, const Arguments& arguments) {
+Object Tracer::callMods(const ModList& list, const Arguments& arguments) {
   Deeper deeper(*this);
-  std::optional<Object> result;
+  std::vector<Object> results;
   Loc caller = at;
-  for (Object mask : list.masks) {
+  for (Object mod : list.mods) {
     charge(1);
-    Object value = scalar(*this, call(mask, arguments), "a mask of and_masks or or_masks");
+    results.push_back(
+        scalar(*this, call(mod, arguments), list.which ? "a mod of choice" : "a mask of and_masks or or_masks"));
     at = caller;
-    result = result ? binary(*this, list.isAnd ? BinaryOp::And : BinaryOp::Or, *result, value) : value;
   }
-  return result.value_or(list.isAnd);
+  if (list.which) return choose(list, results, arguments);
+  const bool isAnd = llvm::StringRef(list.name) == "and_masks";
+  if (results.empty()) return isAnd;
+  Object result = results[0];
+  for (Object value : llvm::ArrayRef(results).drop_front())
+    result = binary(*this, isAnd ? BinaryOp::And : BinaryOp::Or, result, value);
+  return result;
+}
+
+/// Returns the result of the mod that the sequence has. If it names none, all its scores are masked in the end.
+Object Tracer::choose(const ModList& list, llvm::ArrayRef<Object> results, const Arguments& arguments) {
+  const size_t count = arguments.positional.size();
+  if (count < 4 || count > 5 || !arguments.keywords.empty())
+    fail(diag::badArgument, "choice(...)", "`b, h, q_idx, kv_idx`, or a score and these",
+         std::to_string(count + arguments.keywords.size()) + " arguments");
+  module.tensors[list.which->number].addChoices(int64_t(results.size()));
+  const Object taken = readElement(*this, *indexAxis(*this, *list.which, 0, arguments.positional[count - 4]));
+  Object result = results.back();
+  for (size_t i = results.size() - 1; i-- > 0;)
+    result = select(*this, compare(*this, CompareOp::Eq, taken, int64_t(i)), results[i], result);
+  return result;
 }
 
 // Builtins ----------------------------------------------------------------------------------------------------------

@@ -12,10 +12,11 @@ using llvm::dyn_cast;
 bool isSameFunction(Object a, Object b) {
   if (a.storage.index() != b.storage.index()) return false;
   if (a.is<NoneObject>()) return true;
-  if (a.is<const MaskList*>()) {
-    const MaskList &one = *a.as<const MaskList*>(), &other = *b.as<const MaskList*>();
-    return one.isAnd == other.isAnd &&
-           std::equal(one.masks.begin(), one.masks.end(), other.masks.begin(), other.masks.end(), isSameFunction);
+  if (a.is<const ModList*>()) {
+    const ModList &one = *a.as<const ModList*>(), &other = *b.as<const ModList*>();
+    const auto tensorOf = [](const ModList& list) { return list.which ? int64_t(list.which->number) : -1; };
+    return llvm::StringRef(one.name) == other.name && tensorOf(one) == tensorOf(other) &&
+           std::equal(one.mods.begin(), one.mods.end(), other.mods.begin(), other.mods.end(), isSameFunction);
   }
   if (a.is<const Function*>()) {
     const Function &one = *a.as<const Function*>(), &other = *b.as<const Function*>();
@@ -229,10 +230,11 @@ std::string modName(Object function) {
   if (function.is<Instance*>()) return function.as<Instance*>()->type->name.str() + "(...)";
   if (function.is<const Builtin*>()) return function.as<const Builtin*>()->name;
   if (function.is<const Deferred*>()) return "what cannot be evaluated";
-  if (!function.is<const MaskList*>()) return "a function";
+  if (!function.is<const ModList*>()) return "a function";
+  const ModList& list = *function.as<const ModList*>();
   std::string names;
-  for (Object mask : function.as<const MaskList*>()->masks) names += (names.empty() ? "" : ", ") + modName(mask);
-  return (function.as<const MaskList*>()->isAnd ? "and_masks(" : "or_masks(") + names + ")";
+  for (Object mod : list.mods) names += (names.empty() ? "" : ", ") + modName(mod);
+  return list.name + ("(" + names) + ")";
 }
 
 std::optional<Loc> definitionOf(Object function) {

@@ -39,7 +39,11 @@ std::optional<size_t> requiredArguments(Object callable) {
     for (auto& [name, value] : callable.as<const Partial*>()->keywords) named.insert(name);
     callable = callable.as<const Partial*>()->callee;
   }
-  if (callable.is<const MaskList*>()) return 4 - std::min<size_t>(given, 4);
+  if (callable.is<const ModList*>()) {
+    const ModList& list = *callable.as<const ModList*>();
+    const size_t of = list.which ? requiredArguments(list.mods[0]).value_or(0) : 4;
+    return of - std::min(given, of);
+  }
   if (callable.is<const Builtin*>() && (callable.as<const Builtin*>()->where & kFlex)) {
     const llvm::StringRef name = callable.as<const Builtin*>()->name;
     if (name == "noop_mask" || name == "_identity") return (name == "_identity" ? 5 : 4) - given;
@@ -89,6 +93,8 @@ llvm::StringRef firstParameter(Object callable) {
     given += callable.as<const Partial*>()->arguments.size();
     callable = callable.as<const Partial*>()->callee;
   }
+  if (callable.is<const ModList*>() && callable.as<const ModList*>()->which)
+    return firstParameter(callable.as<const ModList*>()->mods[0]);
   if (!callable.is<const Function*>()) return "";
   const llvm::ArrayRef<Parameter> parameters = callable.as<const Function*>()->node->parameters;
   return given < parameters.size() ? parameters[given].name : "";
@@ -111,6 +117,13 @@ size_t mostArguments(Object callable) {
     most += parameter.kind == ParameterKind::Positional;
   }
   return most;
+}
+
+/// Whether a function is the mod, or one that the mod chooses.
+bool isPartOf(Object function, Object mod) {
+  if (isSameFunction(function, mod)) return true;
+  if (!mod.is<const ModList*>() || !mod.as<const ModList*>()->which) return false;
+  return llvm::any_of(mod.as<const ModList*>()->mods, [&](Object part) { return isPartOf(function, part); });
 }
 
 class Mods {
@@ -137,6 +150,7 @@ public:
     if (picks.empty()) find(body, ast, given);
     if (picks.empty() && !score && !mask && !prob && bare && tracer.diagnostics.empty()) {
       guard([&] { traceBare(*bare); });
+      maskUnchosen();
       return setConditions();
     }
     // A call, such as `main()`, is a statement like others.
@@ -148,6 +162,7 @@ public:
     if (score) guardMod([&] { traceScore(*score); });
     if (mask) guardMod([&] { traceMask(*mask); });
     if (prob) guardMod([&] { traceProb(*prob); });
+    maskUnchosen();
     setConditions();
   }
 
@@ -159,7 +174,7 @@ public:
       if (!taken) continue;
       ModChoice choice{kind->name, functionOf(*taken), taken->why, {}};
       for (const Candidate& other : functionsOf(body, *kind))
-        if (hasModNames(other.function) && !isSameFunction(other.function, taken->function))
+        if (hasModNames(other.function) && !isPartOf(other.function, taken->function))
           choice.others.push_back({other.name.str(), functionOf(other).line});
       result.push_back(std::move(choice));
     }
@@ -443,6 +458,23 @@ private:
     if (value.isNumber()) factor = ir::probFactor(module, lift(tracer, value, ir::Type::F32));
     if (!factor) tracer.fail(diag::probResult, tracer.describe(value));
     module.setOutput(ir::kProbFactor, *factor);
+  }
+
+  /// Masks all scores of sequences that name no mod of a choice.
+  void maskUnchosen() {
+    for (unsigned i = 0; i < module.tensors.size(); ++i) {
+      if (!module.tensors[i].choices) continue;
+      const ir::Value taken =
+          module.make(ir::Op::Load, ir::loadedType(module.tensors[i].dtype), module.param(ParamKind::B), i);
+      ir::Value chosen = module.constBool(false);
+      for (int64_t mod = 0; mod < module.tensors[i].choices; ++mod) {
+        const ir::Value number = module.constInt(module[taken].type, mod);
+        chosen =
+            module.make(ir::Op::Or, ir::Type::Bool, {chosen, module.make(ir::Op::Eq, ir::Type::Bool, {taken, number})});
+      }
+      const std::optional<ir::Value> mask = module.output(ir::kMask);
+      module.setOutput(ir::kMask, mask ? module.make(ir::Op::And, ir::Type::Bool, {*mask, chosen}) : chosen);
+    }
   }
 
   /// The names sort in the order of the text, because bind() reports the first condition that does not hold.

@@ -150,7 +150,8 @@ private:
   // calls.cpp
   Object callFunction(const Function& function, const Arguments& arguments);
   Object callBuiltin(const Builtin& builtin, const Arguments& arguments);
-  Object callMasks(const MaskList& list, const Arguments& arguments);
+  Object callMods(const ModList& list, const Arguments& arguments);
+  Object choose(const ModList& list, llvm::ArrayRef<Object> results, const Arguments& arguments);
   void bindParameters(const Function& function, const Arguments& arguments, Scope& into);
 
   // names.cpp

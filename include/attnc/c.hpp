@@ -130,6 +130,13 @@ public:
   }
   /// Returns the mod that changes nothing.
   static Mod identity() { return detail::create<Mod>(attnc_mod_identity).value(); }
+  /// Returns the mod in which sequence b has mods[which[b]]. `which` declares the capture that says so: "which:
+  /// i32[B]".
+  static Expected<Mod> choice(const std::vector<const Mod*>& mods, const char* which) {
+    std::vector<const attnc_mod*> handles;
+    for (const Mod* mod : mods) handles.push_back(mod->get());
+    return detail::create<Mod>(attnc_mod_choice, handles.data(), handles.size(), which);
+  }
   /// Returns this mod with extents and scalars folded as constants.
   Expected<Mod> pinned(const std::vector<attnc_pin>& pins) const {
     return detail::create<Mod>(attnc_mod_pinned, get(), pins.data(), pins.size());

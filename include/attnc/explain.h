@@ -118,6 +118,12 @@ enum class ScoreGradient {
   NoScore, ///< score_mod does not read the score.
 };
 
+/// One of the mods that a mod chooses between by the sequence.
+struct ModVariant {
+  std::string when;         ///< Sequences that have it: "which[b] == 0", or "otherwise".
+  ModOperations operations; ///< Operations of its functions by itself.
+};
+
 /// What attnc understood of a mod.
 struct ModExplanation {
   Mod mod;                                           ///< The mod.
@@ -129,6 +135,7 @@ struct ModExplanation {
   ModGrids grids;                                    ///< Grids, and the box of keys that a query sees.
   ScoreGradient scoreGradient = ScoreGradient::Some; ///< Whether gradients flow through score_mod.
   std::vector<WideOperation> wide;                   ///< Operations on positions and scalars that take 64 bits.
+  std::vector<ModVariant> variants; ///< Mods that it chooses between by the sequence; none: it has one.
 };
 /// Explains a mod. Takes up to some tenths of a second to search for counter-examples of gathers. Errors: those of
 /// compiling a mod with derivatives.
@@ -358,8 +365,12 @@ struct Explanation {
   ScoreCost perScore = {};                 ///< Operations of the kernel for each score.
   std::vector<GradientSum> gradients = {}; ///< Sums of the captures' gradients, for backward.
   std::vector<ModOperation> places = {};   ///< Each operation of `operations`, with its line.
-  std::vector<BlockMap> maps = {};         ///< Blocks of `census` as maps.
-  GpuLimits limits = {};                   ///< Limits of the kernel's architecture.
+  std::vector<ModVariant> variants = {};   ///< Mods that the mod chooses between by the sequence.
+  /// Operations for each score of each of `variants`, if a tile computes only that of its sequence; `perScore` is then
+  /// that of the most. Empty if the kernel computes all of them.
+  std::vector<ScoreCost> perVariant = {};
+  std::vector<BlockMap> maps = {}; ///< Blocks of `census` as maps.
+  GpuLimits limits = {};           ///< Limits of the kernel's architecture.
   /// Work of a forward kernel of another family than Naive. Unset for lists of boxes, boxes that differ by head, ragged
   /// batches, tokens outside grids, and more than 2^16 different tiles.
   std::optional<TileWork> work = {};

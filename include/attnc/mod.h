@@ -30,6 +30,7 @@ struct CaptureInfo {
   Kind kind = Kind::Tensor;        ///< Kind of its value.
   DType dtype = DType::F32;        ///< For a tensor: its dtype.
   std::vector<std::string> extent; ///< For a tensor: its extents, each "4", "H", "KV_LEN", or a free name.
+  int64_t choices = 0;             ///< Number of mods that its elements choose between, 0 to that less one. 0: none.
 };
 
 /// A function in a text that could be a mod.
@@ -84,6 +85,14 @@ public:
 
   /// Returns the mod that changes nothing.
   static Mod identity();
+
+  /// Returns the mod in which sequence b has mods[which[b]]. `which` declares the capture that says so: "which:
+  /// i32[B]". A value that names no mod is an error on the CPU, and masks all scores of the sequence on a GPU.
+  ///
+  /// Its captures are those of all mods; equal names are one capture. A mod without a mask masks nothing, and one
+  /// without a score_mod changes no score. Errors: Blame::Mod for another declaration of `which`; Blame::Environment
+  /// for no mods, or for two declarations of a name that differ.
+  static Expected<Mod> choice(const std::vector<Mod>& mods, std::string_view which);
 
   /// Returns this mod with extents ("KV_LEN", free names of dims) and scalars folded as constants. Pinned names stay
   /// declared. Use it to inspect a mod or to build its block masks. Pin kernels with KernelOptions::pins or

@@ -72,7 +72,7 @@ private:
 Expected<std::vector<BlockRow>> rowsOfBoxes(const Mod& mod, const Captures& captures, const ProblemShape& problem,
                                             const BlockMaskShape& shape) {
   ATTNC_TRY(plan::checkMaskProblem(mod.module(), problem, shape));
-  ATTNC_TRY_AS(bindings, ir::bind(mod.module(), captures, problem));
+  ATTNC_TRY_AS(bindings, ir::bindOnHost(mod.module(), captures, problem));
   std::vector<BlockRow> rows(size_t(shape.batch * shape.heads * shape.qBlocks()));
   parallelFor(int64_t(rows.size()), [&](int64_t begin, int64_t end) {
     const BoxJudge judge(mod.module(), *bindings, shape);

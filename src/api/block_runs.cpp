@@ -80,7 +80,7 @@ Expected<BlockRuns> BlockRuns::build(const Mod& mod, const Captures& captures, c
   const ir::Module& module = mod.module();
   if (shape.boxes) return Error::environment("block mask: blocks that are boxes have no runs");
   ATTNC_TRY(plan::checkMaskProblem(module, problem, shape));
-  ATTNC_TRY_AS(bindings, ir::bind(module, captures, problem));
+  ATTNC_TRY_AS(bindings, ir::bindOnHost(module, captures, problem));
 
   BlockRuns result;
   result.extents = shape;

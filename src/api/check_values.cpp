@@ -13,6 +13,8 @@
 
 #include <fmt/format.h>
 
+#include <llvm/ADT/STLExtras.h>
+
 #include <algorithm>
 #include <cstdio>
 #include <deque>
@@ -36,6 +38,8 @@ struct CapturedIndex {
   unsigned axis;
   std::vector<bool> needed; ///< by Value::id
 };
+
+bool choosesMods(const ir::TensorCapture& tensor) { return tensor.choices != 0; }
 
 /// Returns the indices that are not proven to lie inside.
 std::vector<CapturedIndex> capturedIndices(const ir::Module& module) {
@@ -166,9 +170,9 @@ Status checkValues(const Operands& operands, KernelKind kind) {
 
 Status checkGathers(const ir::Module& module, const Operands& operands) {
   const std::vector<CapturedIndex> indices = capturedIndices(module);
-  if (indices.empty()) return {};
+  if (indices.empty() && llvm::none_of(module.tensors, choosesMods)) return {};
   const ProblemShape problem = plan::problemOf(operands);
-  ATTNC_TRY_AS(bindings, ir::bind(module, givenCaptures(operands), problem, &operands));
+  ATTNC_TRY_AS(bindings, ir::bindOnHost(module, givenCaptures(operands), problem, &operands));
   const reference::Sequences sequences(module, *bindings, problem, operands);
   const IndexCheck check(module, *bindings, problem, sequences);
   for (const CapturedIndex& index : indices) ATTNC_TRY(check.check(index));
@@ -194,18 +198,21 @@ Status checkOnDevice(const ir::Module& module, const Operands& operands, KernelK
     ATTNC_TRY(copies.copy(lists.columns, shape.batch * shape.heads * shape.kvBlocks()));
   }
   ATTNC_TRY(checkValues(host, kind));
-  Captures captures = givenCaptures(operands);
+  std::vector<bool> isRead; // by tensor
+  for (const ir::TensorCapture& tensor : module.tensors) isRead.push_back(choosesMods(tensor));
   for (const CapturedIndex& index : capturedIndices(module))
-    for (uint32_t id = 0; id <= index.index.id; ++id) {
-      if (!index.needed[id] || module[{id}].op != ir::Op::Load) continue;
-      const std::string& name = module.tensors[module[{id}].attr].name;
-      const Captures::Item* given = givenCaptures(operands).find(name);
-      TensorView view;
-      if (const auto* tensor = given ? std::get_if<TensorView>(given) : nullptr) view = *tensor;
-      if (!view.data) continue; // of sequences
-      ATTNC_TRY(copies.copy(view));
-      captures.set(name, view);
-    }
+    for (uint32_t id = 0; id <= index.index.id; ++id)
+      if (index.needed[id] && module[{id}].op == ir::Op::Load) isRead[size_t(module[{id}].attr)] = true;
+  Captures captures = givenCaptures(operands);
+  for (size_t i = 0; i < isRead.size(); ++i) {
+    const std::string& name = module.tensors[i].name;
+    const Captures::Item* given = isRead[i] ? givenCaptures(operands).find(name) : nullptr;
+    TensorView view;
+    if (const auto* tensor = given ? std::get_if<TensorView>(given) : nullptr) view = *tensor;
+    if (!view.data) continue; // of sequences
+    ATTNC_TRY(copies.copy(view));
+    captures.set(name, view);
+  }
   host.captures = &captures;
   return checkGathers(module, host);
 }

@@ -32,7 +32,8 @@ namespace {
 constexpr uint64_t kMaxTextBytes = 16 << 20;
 
 CaptureInfo describe(const ir::Module& module, const ir::TensorCapture& tensor) {
-  CaptureInfo info{.name = tensor.name, .kind = CaptureInfo::Kind::Tensor, .dtype = tensor.dtype};
+  CaptureInfo info{
+      .name = tensor.name, .kind = CaptureInfo::Kind::Tensor, .dtype = tensor.dtype, .choices = tensor.choices};
   for (const ir::Extent& extent : tensor.shape)
     info.extent.push_back(extent.isNamed ? module.dims[size_t(extent.value)] : std::to_string(extent.value));
   return info;

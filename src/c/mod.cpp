@@ -75,6 +75,17 @@ attnc_status attnc_mod_identity(attnc_mod** mod) {
   return call({{mod, "mod"}}, [&] { return give(Expected<Mod>(Mod::identity()), mod); });
 }
 
+attnc_status attnc_mod_choice(const attnc_mod* const* mods, size_t count, const char* which, attnc_mod** choice) {
+  return call({{which, "which"}, {choice, "choice"}}, [&](Arguments& arguments) -> Status {
+    std::vector<Mod> all;
+    if (count && !arguments.given(mods, "mods")) return {};
+    for (size_t i = 0; i < count; ++i)
+      if (arguments.given(mods[i], Place("mods").at(i))) all.push_back(mods[i]->mod);
+    if (!arguments.ok()) return {};
+    return give(Mod::choice(all, which), choice);
+  });
+}
+
 attnc_status attnc_mod_pinned(const attnc_mod* mod, const attnc_pin* pins, size_t count, attnc_mod** pinned) {
   return call({{mod, "mod"}, {pinned, "pinned"}}, [&](Arguments& arguments) -> Status {
     const auto values = readPins(arguments, pins, count, "pins");
@@ -107,6 +118,7 @@ attnc_status attnc_mod_get_capture(const attnc_mod* mod, size_t index, attnc_cap
     all.kind = toC(capture.kind);
     all.dtype = capture.kind == CaptureInfo::Kind::Tensor ? toC(capture.dtype) : int32_t(ATTNC_DTYPE_DEFAULT);
     all.rank = int32_t(capture.extent.size());
+    all.choices = int32_t(capture.choices);
     for (size_t axis = 0; axis < capture.extent.size(); ++axis) all.extent[axis] = capture.extent[axis].c_str();
   });
 }

@@ -87,12 +87,12 @@ uint32_t Lowering::addLeaf(std::string text, std::string type) {
 
 uint32_t Lowering::addArg(ArgWord slot, std::string type, llvm::StringRef prefix, llvm::StringRef name,
                           llvm::StringRef suffix) {
-  auto [found, isNew] = argOf.try_emplace({slot.kind, slot.index, slot.axis}, 0);
-  if (!isNew) return found->second;
-  std::string field = argNames.unique(prefix, name, suffix);
-  program.slots.push_back(slot);
-  program.args.push_back({type, field});
-  return found->second = addLeaf("args." + field, type);
+  auto [found, isNew] = arguments.indexOf.try_emplace({slot.kind, slot.index, slot.axis}, arguments.fields.size());
+  if (isNew) {
+    arguments.slots.push_back(slot);
+    arguments.fields.push_back({type, arguments.names.unique(prefix, name, suffix)});
+  }
+  return addLeaf("args." + arguments.fields[found->second].name, type);
 }
 
 uint32_t Lowering::lowerParam(ir::ParamKind param) {
@@ -270,8 +270,9 @@ uint32_t Lowering::lowerRoot(Value root) {
   return exprOf[root.id];
 }
 
-Lowering::Lowering(const ir::Module& of, size_t firstDerived)
-    : module(of), firstDerived(firstDerived), intervals(of), exprOf(of.size(), kNotLowered), params(ir::paramsOf(of)) {
+Lowering::Lowering(const ir::Module& of, size_t firstDerived, Arguments& arguments)
+    : module(of), firstDerived(firstDerived), intervals(of), exprOf(of.size(), kNotLowered), params(ir::paramsOf(of)),
+      arguments(arguments) {
   uint32_t number = 0;
   for (uint32_t id = 0; id < of.size(); ++id)
     numberOf.push_back(ir::info(of[{id}].op).rule == ir::TypeRule::Leaf ? number : number++);
@@ -308,8 +309,9 @@ Program Lowering::run(const ir::CaptureGradients& gradients) {
   return std::move(program);
 }
 
-Program lower(const ir::Module& module, size_t firstDerived, const ir::CaptureGradients& gradients) {
-  return Lowering(module, firstDerived).run(gradients);
+Program lower(const ir::Module& module, size_t firstDerived, Arguments& arguments,
+              const ir::CaptureGradients& gradients) {
+  return Lowering(module, firstDerived, arguments).run(gradients);
 }
 
 } // namespace attnc::codegen

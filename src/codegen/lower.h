@@ -2,12 +2,10 @@
 #pragma once
 
 #include "analysis/intervals.h"
-#include "codegen/names.h"
 #include "codegen/program.h"
 
 #include <map>
 #include <optional>
-#include <tuple>
 
 namespace attnc::codegen {
 
@@ -17,7 +15,7 @@ int costOf(ir::Op op, ir::Type type);
 
 class Lowering {
 public:
-  Lowering(const ir::Module& of, size_t firstDerived);
+  Lowering(const ir::Module& of, size_t firstDerived, Arguments& arguments);
   Program run(const ir::CaptureGradients& gradients);
 
 private:
@@ -58,8 +56,7 @@ private:
   std::vector<uint32_t> numberOf;   // by IR value: its number in printed IR; unused for leaves
   std::vector<ir::ParamSet> params; // by IR value: the parameters it depends on
   std::map<std::pair<std::string, std::vector<uint32_t>>, uint32_t> exprWith;
-  std::map<std::tuple<ArgWord::Kind, uint32_t, uint32_t>, uint32_t> argOf;
-  Names argNames;
+  Arguments& arguments;
 };
 
 } // namespace attnc::codegen

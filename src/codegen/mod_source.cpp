@@ -28,9 +28,7 @@ namespace attnc::mod {
 
 )";
 
-constexpr const char* kEpilogue = R"(};
-
-} // namespace attnc::mod
+constexpr const char* kEpilogue = R"(} // namespace attnc::mod
 
 namespace attnc {
 using mod::Mod;
@@ -38,13 +36,13 @@ using mod::ModArgs;
 } // namespace attnc
 )";
 
-std::string argsText(const Program& program) {
+std::string argsText(const Arguments& arguments) {
   std::string text = "struct ModArgs {\n";
-  for (size_t i = 0; i < program.args.size(); ++i) {
-    const char* align = program.slots[i].type == ir::Type::I64 ? "" : "alignas(8) ";
-    text += fmt::format("  {}{} {};\n", align, program.args[i].type, program.args[i].name);
+  for (size_t i = 0; i < arguments.fields.size(); ++i) {
+    const char* align = arguments.slots[i].type == ir::Type::I64 ? "" : "alignas(8) ";
+    text += fmt::format("  {}{} {};\n", align, arguments.fields[i].type, arguments.fields[i].name);
   }
-  if (program.args.empty()) text += "  long long unused;\n";
+  if (arguments.fields.empty()) text += "  long long unused;\n";
   return text + "};\n\n";
 }
 
@@ -232,6 +230,7 @@ std::string hooksText(const Program& program, llvm::ArrayRef<Body> bodies,
     if (const Hook* hook = hookOf(program, role))
       add("int", fmt::format("{}(const ModArgs& args, const Head& head)", role.name), hook);
   for (auto [role, type] : {std::pair(&ir::kDropSeed, "long long"),
+                            {&ir::kVariant, "int"},
                             {&ir::kDropBelow, "int"},
                             {&ir::kDropAbove, "int"},
                             {&ir::kDropRest, "int"},
@@ -294,16 +293,22 @@ std::string gradientsText(const Program& program, llvm::ArrayRef<std::pair<std::
   return text + "  template <class Visit> ATTNC_DEVICE static void gradients(Visit visit) {\n" + visits + "  }\n";
 }
 
+/// Returns what a field of ModArgs is called in the key: a number.
+std::string anonymous(const Arguments& arguments, size_t field) {
+  return fmt::format("{}_{}", arguments.fields[field].name[0], field);
+}
+
+Arguments anonymous(Arguments arguments) {
+  for (size_t i = 0; i < arguments.fields.size(); ++i) arguments.fields[i].name = anonymous(arguments, i);
+  return arguments;
+}
+
 /// Returns the program with numbers for the user's names, and without lines. Renaming the text instead would not do,
 /// since the length of names decides how expressions nest.
-Program anonymous(Program program) {
+Program anonymous(Program program, const Arguments& arguments) {
   llvm::StringMap<std::string> argOf;
-  for (size_t i = 0; i < program.args.size(); ++i) {
-    std::string& name = program.args[i].name;
-    const std::string number = fmt::format("{}_{}", name[0], i);
-    argOf["args." + name] = "args." + number;
-    name = number;
-  }
+  for (size_t i = 0; i < arguments.fields.size(); ++i)
+    argOf["args." + arguments.fields[i].name] = "args." + anonymous(arguments, i);
   llvm::StringMap<size_t> numberOf;
   for (Expr& expr : program.exprs) {
     expr.line = 0;
@@ -347,7 +352,9 @@ struct Written {
   int64_t work;
 };
 
-Written write(const Program& program, const analysis::ModFacts& facts, const std::string& file) {
+/// Writes a struct as the contract's Mod, under this name, without its end.
+Written writeStruct(const Program& program, const analysis::ModFacts& facts, const std::string& file,
+                    const std::string& name) {
   Fields fields{.names = std::vector<std::string>(program.exprs.size())};
 
   // From the inside out, since a function tells the outer ones what they must provide.
@@ -382,7 +389,7 @@ Written write(const Program& program, const analysis::ModFacts& facts, const std
       !program.scoresKeepNothing) {
     Program other = program;
     other.scoresKeepNothing = true;
-    return write(other, facts, file);
+    return writeStruct(other, facts, file, name);
   }
   int64_t work = ofScores + head.work() + row.work() + column.work();
   work += kFieldWork * int64_t(fields.row.size() + fields.column.size());
@@ -392,15 +399,7 @@ Written write(const Program& program, const analysis::ModFacts& facts, const std
   nameFields(program, fields);
 
   auto bodyOf = [&](const FunctionText& function) { return function.body(fields, file); };
-  std::string text = kPrologue;
-  const auto include = [&](const char* name) {
-    text.insert(text.find("\nnamespace"), fmt::format("#include \"mod/{}.cuh\"\n", name));
-  };
-  if (llvm::any_of(program.exprs, [](const Expr& expr) { return std::string_view(expr.text).starts_with("random_"); }))
-    include("random");
-  if (program.judgesBlocks) include("ranges");
-  text += argsText(program);
-  text += "struct Mod {\n";
+  std::string text = fmt::format("struct {} {{\n", name);
   const int columnBytes = structBytes(fields.column, program);
   const bool columnsLoad =
       !fields.column.empty() && columnBytes <= kMaxSharedColumnBytes && facts.loadsAt(ir::Level::Column);
@@ -469,22 +468,79 @@ Written write(const Program& program, const analysis::ModFacts& facts, const std
   for (const auto& [value, offset] : gradients)
     ofGradients.push_back({bodyOf(value), offset ? bodyOf(*offset) : std::string()});
   if (program.gradients) text += gradientsText(program, ofGradients, ofScores);
-  text += kEpilogue;
   for (const GradientHook& hook : program.gradients.value_or(std::vector<GradientHook>()))
     if (!hook.ofFactor) work += kPlaceWork;
   return {std::move(text), columnsLoad ? columnBytes : 0, structBytes(fields.row, program), work};
 }
 
+bool drawsNumbers(const Program& program) {
+  return llvm::any_of(program.exprs,
+                      [](const Expr& expr) { return std::string_view(expr.text).starts_with("random_"); });
+}
+
+/// A mod, or one of those that it chooses between.
+struct Part {
+  Program program;
+  const analysis::ModFacts& facts;
+  std::string name;
+};
+
+/// Returns what a mod that chooses has besides: calls visit() with the variant of this number.
+std::string visitText(size_t variants, int columnBytes) {
+  std::string cases;
+  for (size_t i = 0; i + 1 < variants; ++i)
+    cases += fmt::format("    if (variant == {0}) return visit(Variant{0}());\n", i);
+  return fmt::format("\n  static constexpr int kVariants = {}, kColumnBytes = {};\n"
+                     "  template <class Visit> ATTNC_DEVICE static auto visit_variant(int variant, Visit visit) {{\n"
+                     "{}    return visit(Variant{}());\n  }}\n",
+                     variants, columnBytes, cases, variants - 1);
+}
+
+/// Writes the parts, of which the last one is the mod itself.
+Written write(llvm::ArrayRef<Part> parts, const Arguments& arguments, const std::string& file) {
+  Written all{.text = kPrologue, .columnBytes = 0, .rowBytes = 1, .work = 0};
+  const auto include = [&](const char* name) {
+    all.text.insert(all.text.find("\nnamespace"), fmt::format("#include \"mod/{}.cuh\"\n", name));
+  };
+  if (llvm::any_of(parts, [](const Part& part) { return drawsNumbers(part.program); })) include("random");
+  if (llvm::any_of(parts, [](const Part& part) { return part.program.judgesBlocks; })) include("ranges");
+  all.text += argsText(arguments);
+  for (const Part& part : parts) {
+    const Written one = writeStruct(part.program, part.facts, file, part.name);
+    all.work += one.work;
+    if (all.work > kMostWork) return {.work = all.work};
+    all.text += one.text;
+    const bool chooses = &part == &parts.back() && parts.size() > 1;
+    if (chooses)
+      all.text += visitText(parts.size() - 1, all.columnBytes);
+    else if (parts.size() > 1)
+      all.text += fmt::format("\n  static constexpr int kVariant = {};\n", &part - parts.data());
+    all.text += "};\n\n";
+    if (chooses) continue; // kernels compute variants in its place
+    all.columnBytes = std::max(all.columnBytes, one.columnBytes);
+    all.rowBytes = std::max(all.rowBytes, one.rowBytes);
+  }
+  all.text += kEpilogue;
+  return all;
+}
+
 } // namespace
 
 ModSource emitMod(const ir::Module& module, const analysis::ModFacts& facts, size_t firstDerived,
-                  const ir::CaptureGradients& wanted, bool judgesBlocks) {
-  Program program = lower(module, firstDerived, wanted);
-  program.judgesBlocks = judgesBlocks;
-  Written mod = write(program, facts, fileLiteral(module.sourceName));
-  if (mod.text.empty()) return {.slots = program.slots, .work = mod.work};
-  return {std::move(mod.text), write(anonymous(program), facts, "").text,
-          program.slots,       mod.columnBytes,
+                  const ir::CaptureGradients& wanted, bool judgesBlocks, llvm::ArrayRef<Variant> variants) {
+  Arguments arguments;
+  Part whole{lower(module, firstDerived, arguments, wanted), facts, "Mod"};
+  whole.program.judgesBlocks = judgesBlocks;
+  std::vector<Part> parts;
+  for (size_t i = 0; i < variants.size(); ++i)
+    parts.push_back({lower(variants[i].module, variants[i].firstDerived, arguments), variants[i].facts,
+                     fmt::format("Variant{}", i)});
+  parts.push_back(std::move(whole));
+  Written mod = write(parts, arguments, fileLiteral(module.sourceName));
+  if (mod.text.empty()) return {.slots = arguments.slots, .work = mod.work};
+  for (Part& part : parts) part.program = anonymous(std::move(part.program), arguments);
+  return {std::move(mod.text), write(parts, anonymous(arguments), "").text,
+          arguments.slots,     mod.columnBytes,
           mod.rowBytes,        mod.work};
 }
 

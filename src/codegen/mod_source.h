@@ -11,11 +11,20 @@
 #include "ir/capture_gradient.h"
 #include "ir/ir.h"
 
+#include <llvm/ADT/ArrayRef.h>
+
 #include <cstdint>
 #include <string>
 #include <vector>
 
 namespace attnc::codegen {
+
+/// One of the mods that a mod chooses between (analysis/variants.h), derived for kernels.
+struct Variant {
+  ir::Module module;
+  analysis::ModFacts facts;
+  size_t firstDerived;
+};
 
 struct ModSource {
   std::string text; ///< of attnc_mod.cuh
@@ -23,8 +32,8 @@ struct ModSource {
   /// for mods of equal IR, and changes with the code generator.
   std::string key;
   std::vector<ArgWord> slots; ///< fields of ModArgs, in order. Empty: ModArgs is one unused word
-  int columnBytes = 0;        ///< size of a Mod::Col if kColumnsLoad, else 0
-  int rowBytes = 1;           ///< size of a Mod::Row
+  int columnBytes = 0;        ///< size of a Mod::Col if kColumnsLoad, else 0; of variants, the largest
+  int rowBytes = 1;           ///< size of a Mod::Row; of variants, the largest
   /// The cost of compiling: instructions of all functions, as ops.def counts them; kFieldWork for each member of Row
   /// and Col; and kPlaceWork for each place where a capture receives a gradient.
   int64_t work = 0;
@@ -53,8 +62,10 @@ constexpr int kMaxSharedColumnBytes = 64;
 
 /// Writes the text. Never fails for a verified module; equal modules give equal text. `facts`: of the module. Values
 /// from `firstDerived` on are attnc's own and get its prefix. `gradients`: gradients of captures to write hooks for;
-/// they are outputs of the module. `judgesBlocks`: whether judge() is wanted.
+/// they are outputs of the module. `judgesBlocks`: whether judge() is wanted. `variants`: of a mod that has the output
+/// `variant`; their modules have its declarations.
 ModSource emitMod(const ir::Module& module, const analysis::ModFacts& facts, size_t firstDerived,
-                  const ir::CaptureGradients& gradients = {}, bool judgesBlocks = false);
+                  const ir::CaptureGradients& gradients = {}, bool judgesBlocks = false,
+                  llvm::ArrayRef<Variant> variants = {});
 
 } // namespace attnc::codegen

@@ -8,14 +8,17 @@
 
 #include "analysis/gradient_access.h"
 #include "analysis/grid_box.h"
+#include "codegen/names.h"
 #include "codegen/pack_args.h"
 #include "ir/capture_gradient.h"
 #include "ir/loops.h"
 
 #include <llvm/ADT/SmallVector.h>
 
+#include <map>
 #include <optional>
 #include <string>
+#include <tuple>
 #include <vector>
 
 namespace attnc::codegen {
@@ -80,12 +83,19 @@ struct Program {
   bool boxIsMask = false;    ///< if onGrid: whether mask_mod is exactly the box
   std::optional<analysis::BesideGrid> beside;         ///< if onGrid: mask_mod for off-grid tokens
   std::optional<std::vector<GradientHook>> gradients; ///< in the order of places; set if any is wanted
-  std::vector<ArgWord> slots;
-  std::vector<ArgField> args;
 };
 
-/// Lowers a module. Values from `firstDerived` on are attnc's own. Outputs without a role are omitted, except those of
-/// `gradients`.
-Program lower(const ir::Module& module, size_t firstDerived, const ir::CaptureGradients& gradients = {});
+/// The fields of ModArgs, which the mods of one text share.
+struct Arguments {
+  std::vector<ArgWord> slots;
+  std::vector<ArgField> fields;
+  std::map<std::tuple<ArgWord::Kind, uint32_t, uint32_t>, size_t> indexOf;
+  Names names;
+};
+
+/// Lowers a module, and adds to `arguments` what it reads. Values from `firstDerived` on are attnc's own. Outputs
+/// without a role are omitted, except those of `gradients`.
+Program lower(const ir::Module& module, size_t firstDerived, Arguments& arguments,
+              const ir::CaptureGradients& gradients = {});
 
 } // namespace attnc::codegen

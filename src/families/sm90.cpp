@@ -55,15 +55,24 @@ std::string unservedBySm90(const Request& request) {
   return {};
 }
 
+/// Returns the facts of the mod; if it chooses, of the one that takes most registers, since a tile computes one.
+const analysis::ModFacts& factsOf(const KernelMod& mod) {
+  const analysis::ModFacts* most = mod.variants.empty() ? &mod.facts : &mod.variants[0].facts;
+  for (const codegen::Variant& variant : mod.variants)
+    if (std::pair(variant.facts.weight, variant.facts.form) > std::pair(most->weight, most->form))
+      most = &variant.facts;
+  return *most;
+}
+
 /// The tile for q, k and v of e4m3. No product runs during a warpgroup's softmax but those of others, so three
 /// warpgroups gain 4 to 17 %, even where a soft cap or scales of rows spill some registers. Lists may have blocks of
 /// 128 rows.
 Tile sm90Fp8Tile(const Request& request) {
   const KernelOptions& options = request.options;
   const int widest = std::max(options.headDim, options.headDimV);
-  const Weight weight = request.mod->facts.weight;
+  const Weight weight = factsOf(*request.mod).weight;
   if (weight == Weight::Heavy || (weight == Weight::Gather && widest > 128)) return {128, 64, 8};
-  const analysis::ScoreForm form = request.mod->facts.form;
+  const analysis::ScoreForm form = factsOf(*request.mod).form;
   const bool fitsThree = widest <= 64 || weight == Weight::None || weight == Weight::Light ||
                          form == analysis::ScoreForm::Linear || form == analysis::ScoreForm::Tanh;
   if (widest > 128 || options.blockSparse || !fitsThree) return {128, 128, 8};
@@ -78,7 +87,7 @@ Tile sm90Tile(const Request& request) {
   const KernelOptions& options = request.options;
   if (options.features.has(Feature::Fp8Q)) return sm90Fp8Tile(request);
   const int widest = std::max(options.headDim, options.headDimV);
-  const Weight weight = request.mod->facts.weight;
+  const Weight weight = factsOf(*request.mod).weight;
   const bool lists = options.blockSparse, heavy = weight == Weight::Heavy;
   if (widest <= 64) {
     if (lists) return {128, 128, 8};
@@ -197,7 +206,7 @@ std::vector<Tile> sm90Tiles(const Request& request) {
     for (int blockN : {128, 64}) add({128, blockN, 8});
     return tiles;
   }
-  if (widest <= 64 && !options.blockSparse && !options.pageSize && request.mod->facts.weight != Weight::Heavy)
+  if (widest <= 64 && !options.blockSparse && !options.pageSize && factsOf(*request.mod).weight != Weight::Heavy)
     for (int blockN : {128, 96, 64}) add({192, blockN, 12});
   const int most = widest <= 128 || (widest <= 192 && options.headDimV <= 128) ? 128 : widest <= 192 ? 96 : 80;
   for (int blockN : {128, 112, 96, 80, 64, 48})

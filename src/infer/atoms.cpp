@@ -351,31 +351,49 @@ private:
                  });
     // By column.
     std::vector<int32_t> top(size_t(problem.slices() * columns), 0), bottom = top;
-    std::vector<char> seen(top.size(), 0);
-    for (int64_t at = 0; at < problem.must.allRows(); ++at)
-      forEachOne(problem.must.row(at), problem.must.words, [&](int64_t column) {
-        const size_t place = size_t(at / rows * columns + column);
-        if (!seen[place]) top[place] = int32_t(at % rows), seen[place] = 1;
-        bottom[place] = int32_t(at % rows + 1);
-      });
+    for (int64_t slice = 0; slice < problem.slices(); ++slice) {
+      std::vector<Word> above(size_t(problem.must.words), 0), below = above;
+      const auto visit = [&](int64_t row, std::vector<Word>& seen, std::vector<int32_t>& into, int64_t value) {
+        const Word* words = problem.must.row(slice * rows + row);
+        for (size_t i = 0; i < seen.size(); ++i) {
+          for (Word fresh = words[i] & ~seen[i]; fresh; fresh &= fresh - 1)
+            into[size_t(slice * columns + int64_t(i) * 64 + std::countr_zero(fresh))] = int32_t(value);
+          seen[i] |= words[i];
+        }
+      };
+      for (int64_t row = 0; row < rows; ++row) visit(row, above, top, row);
+      for (int64_t row = rows; row-- > 0;) visit(row, below, bottom, row + 1);
+    }
     const char* whatColumn = "an interval of queries for each key";
-    const auto addColumn = [&](Atom atom, auto isInside) {
+    const auto addColumn = [&](Atom atom, bool begins, bool ends) {
       atom.cost = 30 + 25 * double(atom.tables.size());
       atom.rows = Relation(problem.slices(), rows, columns);
       atom.index.resize(size_t(problem.must.allRows()));
       std::iota(atom.index.begin(), atom.index.end(), 0);
-      for (int64_t at = 0; at < problem.must.allRows(); ++at)
-        for (int64_t column = 0; column < columns; ++column)
-          if (isInside(size_t(at / rows * columns + column), at % rows)) atom.rows.set(at, column);
+      // A row is the one above, but for the columns that begin or end there.
+      std::vector<std::vector<int32_t>> changes(size_t(rows) + 1);
+      for (int64_t slice = 0; slice < problem.slices(); ++slice) {
+        for (auto& one : changes) one.clear();
+        const auto place = [&](int64_t column) { return size_t(slice * columns + column); };
+        for (int64_t column = 0; column < columns; ++column) {
+          const int32_t from = begins ? top[place(column)] : 0, to = ends ? bottom[place(column)] : int32_t(rows);
+          if (from >= to) continue;
+          changes[size_t(from)].push_back(int32_t(column));
+          changes[size_t(to)].push_back(int32_t(column));
+        }
+        for (int64_t row = 0; row < rows; ++row) {
+          Word* words = atom.rows.row(slice * rows + row);
+          if (row > 0) std::copy_n(words - atom.rows.words, atom.rows.words, words);
+          for (const int32_t column : changes[size_t(row)]) words[column >> 6] ^= Word(1) << (column & 63);
+        }
+      }
       add(std::make_shared<const Atom>(std::move(atom)));
     };
-    addColumn(make("first_query", problem.kv, q, ">=", "<", top, columns, whatColumn),
-              [&](size_t place, int64_t row) { return row >= top[place]; });
-    addColumn(make("end_query", problem.kv, q, "<", ">=", bottom, columns, whatColumn),
-              [&](size_t place, int64_t row) { return row < bottom[place]; });
+    addColumn(make("first_query", problem.kv, q, ">=", "<", top, columns, whatColumn), true, false);
+    addColumn(make("end_query", problem.kv, q, "<", ">=", bottom, columns, whatColumn), false, true);
     addColumn(joined(make("first_query", problem.kv, q, ">=", "<", top, columns, whatColumn),
                      make("end_query", problem.kv, q, "<", ">=", bottom, columns, whatColumn)),
-              [&](size_t place, int64_t row) { return row >= top[place] && row < bottom[place]; });
+              true, true);
   }
 
   const Problem& problem;

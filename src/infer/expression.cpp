@@ -30,10 +30,10 @@ int64_t Atom::countOutside(int64_t row, const Word* words, int64_t count) const 
   if (index.empty()) {
     const int64_t from = begin[size_t(row)], to = end[size_t(row)];
     for (int64_t i = 0; i < count; ++i)
-      if (words[i]) sum += std::popcount(words[i] & ~ones(from, to, i));
+      if (words[i]) sum += countOf(words[i] & ~ones(from, to, i));
   } else {
     const Word* own = rows.row(index[size_t(row)]);
-    for (int64_t i = 0; i < count; ++i) sum += std::popcount(words[i] & ~own[i]);
+    for (int64_t i = 0; i < count; ++i) sum += countOf(words[i] & ~own[i]);
   }
   return sum;
 }
@@ -101,25 +101,41 @@ void Expr::row(int64_t at, Word* words, int64_t columns) const {
   }
 }
 
-double Expr::cost() const {
+namespace {
+
+template <class Counts> double costOf(const Expr& expr, Counts counts) {
   double sum = 0;
   int leaves = 0;
   std::vector<const Table*> tables;
   std::set<std::string> differences; // two bounds of one are written as one
-  forEachLeaf(*this, [&](const Atom& atom, bool) {
+  forEachLeaf(expr, [&](const Atom& atom, bool) {
     if (atom.left.empty() || differences.insert(atom.variable).second)
       ++leaves, sum += 9 + std::min(double(atom.text.size()), 50.0);
     for (const TablePtr& table : atom.tables) {
       const auto isSame = [&](const Table* other) {
         return other == table.get() || (other->shape == table->shape && other->values == table->values);
       };
-      if (std::any_of(tables.begin(), tables.end(), isSame)) continue;
+      if (!counts(*table) || std::any_of(tables.begin(), tables.end(), isSame)) continue;
       tables.push_back(table.get());
       const double size = double(table->values.size());
       sum += 20 + 4 * std::log2(size + 1) + (table->isPlane ? 60 + size / 100 : 0);
     }
   });
   return sum + 15 * std::max(0, leaves - 3);
+}
+
+} // namespace
+
+double Expr::cost() const {
+  return costOf(*this, [](const Table&) { return true; });
+}
+
+double Expr::costByPosition() const {
+  return costOf(*this, [](const Table& table) { return !table.isOfSlices(); });
+}
+
+double Expr::costOfText() const {
+  return costOf(*this, [](const Table&) { return false; });
 }
 
 } // namespace attnc::inferred

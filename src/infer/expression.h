@@ -20,6 +20,11 @@ struct Table {
   std::vector<int64_t> shape;
   std::vector<int32_t> values;
   bool isPlane = false; ///< Whether it has an axis of queries and one of keys.
+
+  /// Whether it has a number for each batch entry or head.
+  bool isOfSlices() const {
+    return std::all_of(extent.begin(), extent.end(), [](const std::string& one) { return one == "B" || one == "H"; });
+  }
 };
 using TablePtr = std::shared_ptr<const Table>;
 
@@ -62,6 +67,10 @@ struct Expr {
   /// Fills a row of `count` words, of which the last has the bits of `columns`.
   void row(int64_t at, Word* words, int64_t columns) const;
   double cost() const;
+  /// Returns the cost without that of tables that have a number for each batch entry or head.
+  double costByPosition() const;
+  /// Returns the cost without that of tables.
+  double costOfText() const;
 };
 
 /// Calls `visit` with each leaf, those within atoms included, and whether it stands negated.

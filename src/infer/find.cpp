@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include <array>
 #include <numeric>
 
 namespace attnc::inferred {
@@ -76,34 +77,73 @@ Problem whole(const Relation& mask, int64_t batch, int64_t heads) {
   return problem;
 }
 
+/// Returns how many words may be looked at in one search.
+int64_t budgetOf(const Relation& mask) { return int64_t(mask.bits.size()) * 700 + (int64_t(1) << 25); }
+
+constexpr int64_t kSample = 512; // rows and columns
+
+/// Returns the first rows and columns of the slice with the most edges along its rows.
+Relation sampleOf(const Relation& mask) {
+  int64_t busiest = 0, most = -1;
+  for (int64_t slice = 0; slice < mask.slices; ++slice) {
+    int64_t edges = 0;
+    const Word* bits = mask.row(slice * mask.rows);
+    for (int64_t i = 0; i < mask.rows * mask.words; ++i) edges += countOf(bits[i] ^ bits[i] << 1);
+    if (edges > most) most = edges, busiest = slice;
+  }
+  Relation sample(1, std::min(mask.rows, kSample), std::min(mask.columns, kSample));
+  for (int64_t at = 0; at < sample.rows; ++at)
+    std::copy_n(mask.row(busiest * mask.rows + at), sample.words, sample.row(at));
+  return sample;
+}
+
 } // namespace
 
 Expr tableOfBits(const Relation& mask, int64_t batch, int64_t heads) { return bitsOf(whole(mask, batch, heads)); }
 
 Expr find(const Relation& mask, int64_t batch, int64_t heads, bool isQuick) {
-  const int64_t most = int64_t(mask.bits.size()) * 700 + (int64_t(1) << 25);
+  const int64_t most = budgetOf(mask);
   int64_t budget = most;
   Problem problem = whole(mask, batch, heads);
   problem.budget = &budget;
   problem.allowance = most;
+  std::array<AtomsOfTiers, 2> known;
+  problem.known = known.data();
+  std::optional<Problem> sample;
+  if (int64_t(mask.bits.size()) > 2 * kSample * kSample / 64) {
+    sample = whole(sampleOf(mask), 1, 1);
+    sample->budget = &budget, sample->allowance = budgetOf(sample->must);
+  }
   std::optional<Expr> best;
   const auto take = [&](std::optional<Expr> found, double bonus = 0) {
     if (found && (!best || found->cost() - bonus < best->cost())) best = std::move(found);
   };
+  double enough = 0;
+  const auto isDescribed = [&](const auto& search) { // what has no description by itself has none next to others
+    if (!sample) return true;
+    budget = sample->allowance;
+    const std::optional<Expr> found = search(*sample);
+    if (found) enough = found->costOfText();
+    return found && found->cost() < kMostCost;
+  };
   for (const Tier tier : {Tier::Formula, Tier::Lines, Tier::Blocks}) {
     if (isQuick && tier == Tier::Blocks) break;
     if (best && best->cost() < (tier == Tier::Lines ? 105 : 220)) break;
+    if (!isDescribed([&](const Problem& part) { return solve(part, tier); })) continue;
     budget = most;
-    take(solve(problem, tier));
+    take(solve(problem, tier, 0, enough));
   }
+  problem.known = nullptr;
   if (best && readsRemainders(*best)) { // coordinates of both axes, if they say the same
     problem.isGrid = true;
     budget = most;
     take(solve(problem, Tier::Formula), 60);
     problem.isGrid = false;
   }
-  budget = most;
-  if (!isQuick && (!best || best->cost() > kMostCost / 2)) take(byTriangles(problem));
+  if (!isQuick && (!best || best->cost() > kMostCost / 2) && isDescribed(byTriangles)) {
+    budget = most;
+    take(byTriangles(problem));
+  }
   return best && best->cost() < kMostCost ? *std::move(best) : bitsOf(problem);
 }
 

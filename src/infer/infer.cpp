@@ -139,7 +139,7 @@ Expected<bool> isEqual(const Inference& inference, const Bits& bits) {
     int64_t count = 0;
     const Word* words = bits.live.row(row);
     for (int64_t i = rect.kvBegin / 64; i <= (rect.kvEnd - 1) / 64; ++i)
-      count += std::popcount(words[i] & inferred::ones(rect.kvBegin, rect.kvEnd, i));
+      count += inferred::countOf(words[i] & inferred::ones(rect.kvBegin, rect.kvEnd, i));
     return count;
   };
   parallelForEach(shape.batch * shape.heads, [&](int64_t head) {
@@ -173,7 +173,7 @@ void countBlocks(const Bits& bits, Inference& inference) {
         int64_t alive = 0;
         for (int64_t i = q; i < q + rows; ++i)
           for (int64_t word = kv / 64; word < (kv + columns + 63) / 64; ++word)
-            alive += std::popcount(live.row(slice * live.rows + i)[word]);
+            alive += inferred::countOf(live.row(slice * live.rows + i)[word]);
         ++(alive == 0                ? inference.emptyBlocks
            : alive == rows * columns ? inference.fullBlocks
                                      : inference.partialBlocks);
@@ -187,9 +187,7 @@ void countBlocks(const Bits& bits, Inference& inference) {
 std::string lengthsSentence(const inferred::Written& written, const Bits& bits, Inference::Form form) {
   std::vector<std::string> byPosition, bySlice;
   for (const auto& [name, table] : written.tables) {
-    const bool isSlice = std::all_of(table->extent.begin(), table->extent.end(),
-                                     [](const std::string& extent) { return extent == "B" || extent == "H"; });
-    (isSlice ? bySlice : byPosition).push_back(name);
+    (table->isOfSlices() ? bySlice : byPosition).push_back(name);
   }
   if (form == Inference::Form::Table) return "the tables are for these lengths only";
   if (!byPosition.empty()) return fmt::format("they need {} of that length", fmt::join(byPosition, " and "));
@@ -239,6 +237,7 @@ Expected<Inference> inferOnThisStack(const TensorView& mask, const std::string& 
   inference.problem = bits->problem;
   const std::string source = fmt::format("{}, {} {}", name, dtypeName(mask.dtype), shapeOf(mask));
   const inferred::Expr found = inferred::find(bits->live, bits->batch, bits->heads);
+
   ATTNC_TRY(describe(found, *bits, source, inference));
   ATTNC_TRY_AS(equal, isEqual(inference, *bits));
   if (!*equal) {
@@ -256,6 +255,7 @@ Expected<Inference> inferOnThisStack(const TensorView& mask, const std::string& 
           {row / bits->live.rows / bits->heads, row / bits->live.rows % bits->heads, row % bits->live.rows, kv});
   }
   countBlocks(*bits, inference);
+
   inference.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   return inference;
 }

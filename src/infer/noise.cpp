@@ -57,11 +57,46 @@ Relation majority(const Relation& mask, int64_t rowStep, int64_t columnStep) {
   return result;
 }
 
+/// Whether an element differs from all its neighbours, as noise that lies apart does.
+bool hasLoner(const Relation& mask) {
+  for (int64_t at = 0; at < mask.allRows(); ++at) {
+    const Word* row = mask.row(at);
+    const Word* above = at % mask.rows ? row - mask.words : nullptr;
+    const Word* below = (at + 1) % mask.rows ? row + mask.words : nullptr;
+    for (int64_t i = 0; i < mask.words; ++i) {
+      const Word left = row[i] << 1 | (i ? row[i - 1] >> 63 : ~row[i] & 1);
+      const int64_t last = std::min<int64_t>(mask.columns - 64 * i, 64) - 1;
+      const Word right =
+          i + 1 < mask.words ? row[i] >> 1 | row[i + 1] << 63 : row[i] >> 1 | (~row[i] >> last & 1) << last;
+      Word differs = (row[i] ^ left) & (row[i] ^ right) & ones(0, mask.columns, i);
+      if (above) differs &= row[i] ^ above[i];
+      if (below) differs &= row[i] ^ below[i];
+      if (differs) return true;
+    }
+  }
+  return false;
+}
+
+/// Whether the elements in which masks differ may be noise: few, most of them without a neighbour among them.
+bool isNoise(const Relation& differs, double share, int64_t fewest) {
+  int64_t elements = 0, joined = 0;
+  for (int64_t at = 0; at < differs.allRows(); ++at) {
+    const Word* row = differs.row(at);
+    const Word* above = at % differs.rows ? row - differs.words : nullptr;
+    for (int64_t i = 0; i < differs.words; ++i) {
+      const Word left = row[i] << 1 | (i ? row[i - 1] >> 63 : 0);
+      elements += countOf(row[i]);
+      joined += countOf(row[i] & (left | (above ? above[i] : 0)));
+    }
+  }
+  const double all = double(differs.allRows()) * double(differs.columns);
+  return elements > 0 && double(elements) <= share * all && joined * fewest <= elements;
+}
+
 std::optional<Noise> differences(const Relation& mask, Expr expr) {
   Noise noise{std::move(expr), 0, {}};
   Relation differs(mask.slices, mask.rows, mask.columns);
   std::vector<Word> words(size_t(mask.words), 0);
-  int64_t joined = 0;
   for (int64_t at = 0; at < mask.allRows(); ++at) {
     noise.expr.row(at, words.data(), mask.columns);
     Word* own = differs.row(at);
@@ -69,11 +104,9 @@ std::optional<Noise> differences(const Relation& mask, Expr expr) {
     forEachOne(own, mask.words, [&](int64_t column) {
       ++noise.elements;
       if (noise.places.size() < kMostPlaces) noise.places.push_back({at, column});
-      joined += (column > 0 && differs.get(at, column - 1)) || (at % mask.rows && differs.get(at - 1, column));
     });
   }
-  const double all = double(mask.allRows()) * double(mask.columns);
-  if (noise.elements == 0 || double(noise.elements) * 100 > all || joined * 5 > noise.elements) return {};
+  if (!isNoise(differs, 0.01, 5)) return {};
   return noise;
 }
 
@@ -81,10 +114,13 @@ std::optional<Noise> differences(const Relation& mask, Expr expr) {
 
 std::optional<Noise> noiseOf(const Relation& mask, int64_t batch, int64_t heads, double cost) {
   std::optional<Noise> best;
-  if (cost < kWorth || mask.rows < 2 * kReach) return best;
+  if (cost < kWorth || mask.rows < 2 * kReach || !hasLoner(mask)) return best;
   double least = cost / 2;
   for (const auto& [rows, columns] : {std::pair(1, 1), {1, 0}, {0, 1}}) {
     const Relation calm = majority(majority(mask, rows, columns), rows, columns);
+    Relation differs = calm;
+    for (size_t i = 0; i < differs.bits.size(); ++i) differs.bits[i] ^= mask.bits[i];
+    if (!isNoise(differs, 0.02, 2)) continue; // corners are no noise, but are told from it only below
     Expr expr = find(calm, batch, heads, /*isQuick=*/true);
     if (expr.cost() > least) continue;
     const double own = expr.cost();

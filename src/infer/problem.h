@@ -3,6 +3,7 @@
 
 #include "infer/expression.h"
 
+#include <map>
 #include <optional>
 
 namespace attnc::inferred {
@@ -15,6 +16,15 @@ struct Axis {
   std::string from, to; ///< If the text is a difference: of which texts.
 };
 
+/// Which tables an expression may read.
+enum class Tier {
+  Formula, ///< Numbers by slice.
+  Lines,   ///< Also numbers by position.
+  Blocks,  ///< Also intervals by position, and tables of blocks.
+};
+
+using AtomsOfTiers = std::map<Tier, std::vector<AtomPtr>>;
+
 struct Problem {
   Relation must, dead; ///< Disjoint. What is in neither does not matter.
   Axis q, kv;
@@ -23,6 +33,8 @@ struct Problem {
   bool isGrid = false;          ///< Whether only conditions on coordinates count.
   int64_t* budget = nullptr;    ///< Words that may still be looked at. Problems within are not begun without it.
   int64_t allowance = 0;        ///< Budget of one search of the whole mask.
+  AtomsOfTiers* known =
+      nullptr; ///< If set: its conditions, as found, and behind them those with `must` and `dead` swapped.
 
   /// Returns an empty problem about other axes of the same slices.
   Problem part(int64_t rows, int64_t columns, const Axis& q, const Axis& kv) const {
@@ -43,17 +55,11 @@ struct Problem {
   bool isLine() const { return must.rows == 1; }
 };
 
-/// Which tables an expression may read.
-enum class Tier {
-  Formula, ///< Numbers by slice.
-  Lines,   ///< Also numbers by position.
-  Blocks,  ///< Also intervals by position, and tables of blocks.
-};
-
 /// Returns the conditions that hold for all elements that must live, and exclude one that must not.
 std::vector<AtomPtr> atomsOf(const Problem& problem, Tier tier, int depth);
 
-/// Returns an expression that is true for all elements that must live, and for none that must not.
-std::optional<Expr> solve(const Problem& problem, Tier tier, int depth = 0);
+/// Returns an expression that is true for all elements that must live, and for none that must not. One whose text costs
+/// up to `enough` ends the search.
+std::optional<Expr> solve(const Problem& problem, Tier tier, int depth = 0, double enough = 0);
 
 } // namespace attnc::inferred

@@ -99,7 +99,7 @@ void findCuts(const Problem& problem, std::vector<Cut>& kv, std::vector<Cut>& q)
   int64_t all = 0;
   for (const auto& [gap, count] : gaps) all += count;
   for (const auto& [gap, count] : gaps)
-    if (count * (gap < 4 ? 2 : 8) > all) often.push_back({-count, gap});
+    if (count * (gap < 4 ? 2 : 4) > all) often.push_back({-count, gap});
   const auto side = int64_t(std::lround(std::sqrt(double(columns))));
   if (side > 3 && side * side == columns && rows == columns && all > 0) often.push_back({-all, side}); // a square image
   std::sort(often.begin(), often.end());
@@ -147,6 +147,9 @@ private:
       if (ofRow[size_t(at % problem.rows())] < 0) continue;
       const int64_t to = at / problem.rows() * rows + ofRow[size_t(at % problem.rows())];
       const auto project = [&](const Relation& from, Relation& into) {
+        int64_t left = into.words; // that have a zero
+        while (left > 0 && into.row(to)[left - 1] == ones(0, columns, left - 1)) --left;
+        if (left == 0) return;
         forEachRun(from.row(at), from.words, [&](int64_t begin, int64_t end) {
           for (int64_t i = begin; i < end;) {
             if (ofColumn[size_t(i)] < 0) {

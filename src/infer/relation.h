@@ -10,6 +10,13 @@ namespace attnc::inferred {
 
 using Word = uint64_t;
 
+/// Returns the number of ones. Compilers make vectors of loops over it, and calls of std::popcount on old processors.
+inline int64_t countOf(Word word) {
+  word -= word >> 1 & 0x5555555555555555u;
+  word = (word & 0x3333333333333333u) + (word >> 2 & 0x3333333333333333u);
+  return int64_t(((word + (word >> 4)) & 0x0f0f0f0f0f0f0f0fu) * 0x0101010101010101u >> 56);
+}
+
 /// A bit for each slice, row and column. Bits behind the last column are 0.
 struct Relation {
   int64_t slices = 0, rows = 0, columns = 0, words = 0;
@@ -30,7 +37,7 @@ struct Relation {
   }
   int64_t count() const {
     int64_t sum = 0;
-    for (const Word word : bits) sum += std::popcount(word);
+    for (const Word word : bits) sum += countOf(word);
     return sum;
   }
 };

@@ -64,6 +64,13 @@ std::vector<AtomPtr> cover(std::vector<AtomPtr> atoms, Relation& dead, int64_t* 
   return chosen;
 }
 
+std::vector<AtomPtr> knownAtoms(const Problem& problem, Tier tier, int depth) {
+  if (!problem.known) return atomsOf(problem, tier, depth);
+  const auto [place, isNew] = problem.known->try_emplace(tier);
+  if (isNew) place->second = atomsOf(problem, tier, depth);
+  return place->second;
+}
+
 /// must & ~(dead & ~(...)): what must live has conditions in common. What they let through has conditions as well, and
 /// so on.
 std::optional<Expr> alternate(const Problem& problem, Tier first, Tier tier, int depth, int levels, double least,
@@ -74,7 +81,7 @@ std::optional<Expr> alternate(const Problem& problem, Tier first, Tier tier, int
   Problem rest{problem.dead,  problem.must,    problem.q,      problem.kv,    problem.batch,
                problem.heads, problem.isWhole, problem.isGrid, problem.budget};
   std::vector<Expr> parts;
-  for (AtomPtr& atom : cover(atomsOf(problem, isFirst ? first : tier, depth), rest.must, problem.budget, least))
+  for (AtomPtr& atom : cover(knownAtoms(problem, isFirst ? first : tier, depth), rest.must, problem.budget, least))
     parts.push_back(Expr::leaf(std::move(atom)));
   if (parts.empty() && !isFirst) return {};
   auto inner = alternate(rest, first, tier, depth, levels - 1, least, false);
@@ -133,10 +140,11 @@ Expr pruned(Expr expr, const Problem& problem) {
 
 } // namespace
 
-std::optional<Expr> solve(const Problem& problem, Tier tier, int depth) {
+std::optional<Expr> solve(const Problem& problem, Tier tier, int depth, double enough) {
   std::optional<Expr> best;
   Problem turned = problem;
   std::swap(turned.must, turned.dead);
+  if (turned.known) ++turned.known;
   const int levels = depth == 0 ? kMostLevels : depth == 1 ? 3 : 2;
   for (const double least : {0.1, 0.0})
     for (const Tier first : {Tier::Formula, tier}) {
@@ -149,7 +157,7 @@ std::optional<Expr> solve(const Problem& problem, Tier tier, int depth) {
         if (!found) continue;
         Expr expr = pruned(flips ? found->negated() : *std::move(found), problem);
         if (!best || expr.cost() < best->cost()) best = std::move(expr);
-        if (best->cost() < (depth == 0 ? 70 : 60)) return best;
+        if (best->costByPosition() < (depth == 0 ? 70 : 60) || best->costOfText() <= enough) return best;
       }
       if (tier == Tier::Formula) break;
     }

@@ -81,9 +81,18 @@ Expected<ModExplanation> explain(const Mod& mod) {
     const ir::Module& module = forward->module();
     ATTNC_TRY_AS(grids, gridsOf(mod));
     ATTNC_TRY_AS(gradient, scoreGradientOf(mod));
-    ModExplanation all{
-        mod,       mod.warnings(),        operationsOf(module), placesOf(module), {}, {}, *std::move(grids),
-        *gradient, wideOperations(module)};
+    ModExplanation all{mod,
+                       mod.warnings(),
+                       operationsOf(module),
+                       placesOf(module),
+                       {},
+                       {},
+                       *std::move(grids),
+                       *gradient,
+                       wideOperations(module),
+                       {}};
+    ATTNC_TRY_AS(variants, variantsOf(module));
+    all.variants = *std::move(variants);
     for (const ir::Output& output : module.outputs())
       if (output.isCondition()) all.conditions.push_back({output.words, int(output.line)});
     for (const analysis::GatherProof& proof : analysis::proveGathers(module))
@@ -121,6 +130,16 @@ Expected<Explanation> explain(const Compiler& compiler, const Preparation& prepa
         count->element += all.operations.probMod->element;
         for (const auto& [name, times] : all.operations.probMod->perElement) count->perElement[name] += times;
       }
+    ATTNC_TRY_AS(variants, variantsOf(derived));
+    all.variants = *std::move(variants);
+    if (options.kind == KernelKind::Forward && options.family == Family::Sm90)
+      for (const codegen::Variant& variant : (*inKernel)->variants)
+        all.perVariant.push_back(scoreCostOf(variant.module, kernel.kvLoop(), options.blockSparse));
+    if (!all.perVariant.empty())
+      all.perScore =
+          *std::max_element(all.perVariant.begin(), all.perVariant.end(), [](const ScoreCost& a, const ScoreCost& b) {
+            return a.partial.element < b.partial.element;
+          });
     all.gradients = gradientSums(whole.plan);
     all.places = placesOf(derived);
     all.maps = mapBlocks(*counted, *bindings, blocks);

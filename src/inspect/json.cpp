@@ -295,6 +295,16 @@ void addGrids(const ModGrids& grids, JsonReport& json) {
   }
 }
 
+JsonReport variantsJson(const std::vector<ModVariant>& variants, const std::vector<ScoreCost>& costs) {
+  JsonReport all = JsonReport::array();
+  for (size_t i = 0; i < variants.size(); ++i) {
+    JsonReport one{{"when", variants[i].when}, {"operations", operationsJson(variants[i].operations)}};
+    if (!costs.empty()) one["perScore"] = {{"full", costs[i].full.element}, {"partial", costs[i].partial.element}};
+    all.push_back(std::move(one));
+  }
+  return all;
+}
+
 JsonReport problemJson(const ProblemShape& p) {
   return {{"B", p.batch}, {"H", p.qHeads}, {"HKV", p.kvHeads}, {"Q_LEN", p.qLen}, {"KV_LEN", p.kvLen}};
 }
@@ -311,6 +321,7 @@ std::string toJson(const ModExplanation& all) {
   json["gathers"] = all.gathers;
   json["wide"] = all.wide;
   addGrids(all.grids, json);
+  if (!all.variants.empty()) json["variants"] = variantsJson(all.variants, {});
   json["scoreGradient"] = kGradients[int(all.scoreGradient)];
   json["hash"] = all.mod.hash();
   return textOf(json);
@@ -332,6 +343,7 @@ std::string toJson(const Explanation& all) {
   json["perScore"] = {{"full", all.perScore.full.element},
                       {"partial", all.perScore.partial.element},
                       {"masksAllBlocks", all.perScore.masksAllBlocks}};
+  if (!all.variants.empty()) json["variants"] = variantsJson(all.variants, all.perVariant);
   if (all.perScore.gradient) json["perScore"]["gradient"] = all.perScore.gradient->element;
   json["gradients"] = all.gradients;
   json["places"] = all.places;

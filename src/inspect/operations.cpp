@@ -4,6 +4,8 @@
 #include "analysis/operation_count.h"
 #include "inspect/expression.h"
 #include "ir/levels.h"
+#include "passes/variant.h"
+#include "support/try.h"
 
 #include <fmt/format.h>
 
@@ -45,6 +47,19 @@ ModOperations operationsOf(const ir::Module& module) {
        {std::pair(&all.scoreMod, ir::kScore), {&all.maskMod, ir::kMask}, {&all.probMod, ir::kProbFactor}})
     if (auto root = module.output(role)) *count = countsOf(analysis::countOperations(module, *root));
   if (module.output(ir::kDScore)) all.dScore = countsOf(gradientOperations(module));
+  return all;
+}
+
+Expected<std::vector<ModVariant>> variantsOf(const ir::Module& module) {
+  std::vector<ModVariant> all;
+  const std::optional<analysis::Variants> variants = analysis::findVariants(module);
+  for (size_t i = 0; variants && i < variants->size(); ++i) {
+    ATTNC_TRY_AS(variant, passes::variantOf(module, *variants, i));
+    const std::string& which = module.tensors[size_t(module[variants->which].attr)].name;
+    const bool isRest = i == variants->numbers.size();
+    all.push_back(
+        {isRest ? "otherwise" : fmt::format("{}[b] == {}", which, variants->numbers[i]), operationsOf(*variant)});
+  }
   return all;
 }
 

@@ -9,6 +9,10 @@ namespace attnc {
 /// Counts the operations of the functions that the module has. Of d_score, those that score_mod does not also need.
 ModOperations operationsOf(const ir::Module& module);
 
+/// Returns the mods that a mod chooses between by the sequence. `module`: after the passes. Errors (internal): a pass
+/// failed.
+Expected<std::vector<ModVariant>> variantsOf(const ir::Module& module);
+
 /// Returns each operation of the functions that the module has, function by function, in order of computation.
 std::vector<ModOperation> placesOf(const ir::Module& module);
 

@@ -112,7 +112,7 @@ static ProbedFunction probed(const ir::Module& module, const ir::Bindings& bindi
 
 Expected<Probe> probe(const Mod& mod, const Captures& captures, const ProblemShape& problem, const ScorePlace& place) {
   const ir::Module& traced = tracedModule(mod);
-  ATTNC_TRY_AS(bindings, ir::bind(traced, captures, problem));
+  ATTNC_TRY_AS(bindings, ir::bindOnHost(traced, captures, problem));
   ATTNC_TRY_AS(reader, MaskReader::create(mod, captures, problem));
   Probe result;
   for (auto [function, role] :

@@ -4,6 +4,7 @@
 #include "ir/conditions.h"
 #include "ir/printer.h"
 #include "ir/walk.h"
+#include "support/element.h"
 #include "support/try.h"
 
 #include <fmt/format.h>
@@ -261,6 +262,19 @@ Status checkGrid(const Module& module, const Grid& grid, const Bindings& binding
   return Error::environment(fmt::format("a grid ends behind {} tokens, more than there can be", kMaxExtent));
 }
 
+/// Checks the elements of a tensor that chooses mods.
+Status checkChoices(const TensorCapture& tensor, const TensorView& view) {
+  for (int64_t b = 0; b < view.shape[0]; ++b) {
+    const int64_t taken = readElement(view.data, view.dtype, b * view.stride[0]).integer;
+    if (taken < 0 || taken >= tensor.choices)
+      return Error::environment(
+          fmt::format("capture '{}' is {} for sequence {}, and chooses between {} mods", tensor.name, taken, b,
+                      tensor.choices),
+          fmt::format("give 0 to {}; kernels mask all scores of other sequences", tensor.choices - 1));
+  }
+  return {};
+}
+
 } // namespace
 
 ProblemShape problemOf(ProblemShape rows, const Operands& operands) {
@@ -293,6 +307,14 @@ Expected<Bindings> bind(const Module& module, const Captures& captures, const Pr
         fmt::format("{} is given, the module takes numbers from -{} to {}", *far, kMaxExtent, kMaxExtent));
   if (captures.all().size() != captured) ATTNC_TRY(checkDeclared(module, captures));
   ATTNC_TRY(checkConditions(module, bindings));
+  return bindings;
+}
+
+Expected<Bindings> bindOnHost(const Module& module, const Captures& captures, const ProblemShape& problem,
+                              const Operands* sequences) {
+  ATTNC_TRY_AS(bindings, bind(module, captures, problem, sequences));
+  for (size_t i = 0; i < module.tensors.size(); ++i)
+    if (module.tensors[i].choices) ATTNC_TRY(checkChoices(module.tensors[i], bindings->tensors[i]));
   return bindings;
 }
 

@@ -1,7 +1,8 @@
 // Binding: matches a module's declarations with what a caller gives.
 //
 // In: a module, captures by name, the extents of the problem. Out: views, scalars and extents in the module's own
-// order. Checks names, kinds, dtypes, ranks and extents. Never reads a tensor's elements, which may be device memory.
+// order. Checks names, kinds, dtypes, ranks and extents. bind() never reads a tensor's
+// elements, which may be device memory.
 #pragma once
 
 #include "attnc/captures.h"
@@ -24,5 +25,9 @@ ProblemShape problemOf(ProblemShape rows, const Operands& operands);
 /// condition, the error has its words and the extents and scalars that it reads.
 Expected<Bindings> bind(const Module& module, const Captures& captures, const ProblemShape& problem,
                         const Operands* sequences = nullptr);
+
+/// Does the same for captures in host memory, and reads those that choose mods. Error: an element that names no mod.
+Expected<Bindings> bindOnHost(const Module& module, const Captures& captures, const ProblemShape& problem,
+                              const Operands* sequences = nullptr);
 
 } // namespace attnc::ir

@@ -64,6 +64,9 @@ private:
         integer(extent.isNamed);
         integer(extent.value);
       }
+      if (!tensor.choices) continue;
+      text("chooses");
+      integer(tensor.choices);
     }
     integer(int64_t(module.scalars.size()));
     for (const ScalarCapture& scalar : module.scalars) text(name(scalar.type));

@@ -17,6 +17,7 @@
 #include <llvm/ADT/SmallVector.h>
 #include <llvm/ADT/StringRef.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -68,6 +69,12 @@ struct TensorCapture {
   std::string name;
   DType dtype = DType::F32;
   llvm::SmallVector<Extent, 4> shape;
+  /// Number of mods that its elements choose between: they are 0 to that less one. 0 if they choose none. Passes may
+  /// not rely on it: launches on a GPU do not read elements.
+  int64_t choices = 0;
+
+  /// Takes its elements for choices between `count` mods as well; 0: does nothing.
+  void addChoices(int64_t count) { choices = choices && count ? std::min(choices, count) : choices + count; }
 };
 
 /// `name: int|float|bool`: i32, f32 or bool, given at launch.

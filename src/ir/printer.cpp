@@ -73,7 +73,8 @@ private:
         text += axis ? ", " : "[";
         text += extent.isNamed ? module.dims[extent.value] : fmt::format("{}", extent.value);
       }
-      text += tensor.shape.empty() ? "\n" : "]\n";
+      text += tensor.shape.empty() ? "" : "]";
+      text += tensor.choices ? fmt::format(" chooses {}\n", tensor.choices) : "\n";
     }
     for (const ScalarCapture& scalar : module.scalars)
       text += fmt::format("scalar {}: {}\n", scalar.name, name(scalar.type));

@@ -3,6 +3,7 @@
 //   source "alibi.py"                      file name of the mod, for messages
 //   dim DOCS                               a free extent, besides B H HKV Q_LEN KV_LEN
 //   tensor slopes: f32[H]
+//   tensor which: i32[B] chooses 3         its elements are 0 to 2
 //   scalar window: i32
 //   grid [@HEIGHT, 128] before 77          grid0; numbers are constants, scalars and extents
 //   %0 = sub i32 %kv_idx, %q_idx !7        !7: made by line 7 of the mod's text

@@ -299,6 +299,11 @@ private:
       if (!extent(tensor.shape.back())) return false;
     }
     if (!tensor.shape.empty() && !expect("]")) return false;
+    if (take("chooses")) {
+      const auto choices = number<int32_t>(word());
+      if (!choices || *choices < 1) return fail("expected a number of mods");
+      tensor.choices = *choices;
+    }
     tensors.try_emplace(tensor.name, unsigned(module.tensors.size()));
     module.tensors.push_back(std::move(tensor));
     return true;

@@ -145,6 +145,10 @@ std::string checkTensor(const Module& module, const TensorCapture& tensor, std::
       return fmt::format("tensor {} has the extent {}", tensor.name, extent.value);
     if (extent.isNamed) namedDims.insert(extent.value);
   }
+  const Type type = loadedType(tensor.dtype);
+  const bool isOfSequences = tensor.shape.size() == 1 && tensor.shape[0].isNamed && tensor.shape[0].value == 0;
+  if (tensor.choices && !(isInt(type) && isOfSequences))
+    return fmt::format("tensor {} chooses mods, and is not of one int for each sequence, [B]", tensor.name);
   return "";
 }
 

@@ -18,6 +18,9 @@ struct Algebra {
   /// Dropout in parts, for kernels with templates/algo/drops.cuh.
   bool drops = false;
 
+  /// A text for each mod of a choice, for kernels that compute one of them for a tile (src/analysis/variants.h).
+  bool variants = false;
+
   /// The interval of live columns of each row. Box kernels use the box instead.
   bool kvBounds = true;
 

@@ -2,6 +2,7 @@
 
 #include "passes/factor_gradients.h"
 #include "passes/pipeline.h"
+#include "passes/variant.h"
 #include "support/try.h"
 
 #include <llvm/ADT/STLExtras.h>
@@ -25,6 +26,22 @@ static void addAccesses(std::vector<CaptureAccess>& captures, const ir::Module& 
     capture.places.push_back(accesses[i]);
     capture.inColumns = inColumns;
   }
+}
+
+/// Adds the mods that a mod chooses between. Kernels with gradients compute the choice itself.
+static Status addVariants(KernelMod& mod, passes::Algebra algebra) {
+  if (!algebra.variants || mod.module.output(ir::kDScore) || mod.module.output(ir::kProbFactor)) return {};
+  const std::optional<analysis::Variants> variants = analysis::findVariants(mod.module);
+  if (!variants) return {};
+  for (size_t i = 0; i < variants->size(); ++i) {
+    ATTNC_TRY_AS(module, passes::variantOf(mod.module, *variants, i));
+    const size_t firstDerived = module->size();
+    ATTNC_TRY(passes::deriveForKernels(*module, algebra));
+    const analysis::ModFacts facts = analysis::modFacts(*module);
+    mod.variants.push_back({*std::move(module), facts, firstDerived});
+  }
+  passes::addVariant(mod.module, *variants);
+  return {};
 }
 
 Expected<KernelMod> makeKernelMod(const ir::Module& module, ModForm form, const ir::CaptureGradients& gradients) {
@@ -65,11 +82,12 @@ Expected<KernelMod> makeKernelMod(const ir::Module& module, ModForm form, const 
       mod.withoutLowRank = std::make_shared<const KernelMod>(*std::move(made));
     }
   }
+  ATTNC_TRY(addVariants(mod, form.algebra));
   const size_t firstDerived = mod.module.size();
   ATTNC_TRY(passes::deriveForKernels(mod.module, form.algebra));
   mod.facts = analysis::modFacts(mod.module);
   mod.source = codegen::emitMod(mod.module, mod.facts, firstDerived, form.gradients ? hooks : ir::CaptureGradients(),
-                                form.judges);
+                                form.judges, mod.variants);
   return mod;
 }
 

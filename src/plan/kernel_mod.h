@@ -41,6 +41,7 @@ struct KernelMod {
   ir::Module module; ///< includes the outputs that passes derive
   analysis::ModFacts facts;
   codegen::ModSource source;
+  std::vector<codegen::Variant> variants;         ///< of a choice; the text has each
   std::vector<CaptureAccess> captures;            ///< in the order of the hooks' kCapture
   std::shared_ptr<const passes::GridKernel> grid; ///< what box kernels are written from. Null if there are none
   analysis::LowRank lowRank;                      ///< of the mod as it is written; empty in other forms
@@ -61,7 +62,9 @@ Expected<KernelMod> makeKernelMod(const ir::Module& module, ModForm form, const 
 
 /// Returns the algebra of kernels that go through templates/algo/apply_mod.cuh. F32 is excluded, because the form for
 /// soft caps errs by 6e-7 of the cap, more than f32 products do.
-constexpr passes::Algebra algebraFor(DType dtype) { return {.scale = dtype != DType::F32, .rowShift = true}; }
+constexpr passes::Algebra algebraFor(DType dtype) {
+  return {.scale = dtype != DType::F32, .rowShift = true, .variants = true};
+}
 
 /// The algebra of box kernels, which take bf16 and fp16.
 constexpr passes::Algebra kAlgebraOnGrid = {.scale = true, .kvBounds = false};

@@ -3,32 +3,14 @@
 #pragma once
 
 #include "attnc/error.h"
-#include "ir/ir.h"
+#include "ir/import.h"
 
 #include <llvm/ADT/ArrayRef.h>
-
-#include <optional>
 
 namespace attnc::proofs {
 
 inline constexpr const char* kLive = "live";
 inline constexpr const char* kAssumed = "assumed";
-
-/// Copies values of a module into another one. Captures and extents of equal names become one.
-class Import {
-public:
-  /// Adds the declarations of `from` that `to` lacks. Error (environment): one name with two declarations.
-  static Expected<Import> into(ir::Module& to, const ir::Module& from);
-
-  /// Returns the copy of a value, with another value in place of a parameter if one is given.
-  ir::Value copy(ir::Value root, ir::ParamKind replaced = ir::ParamKind::Score, std::optional<ir::Value> by = {});
-
-private:
-  Import(ir::Module& to, const ir::Module& from) : to(to), from(from) {}
-  ir::Module& to;
-  const ir::Module& from;
-  std::vector<int64_t> dims, tensors, scalars, grids; // indices in `to`
-};
 
 /// Returns the claim that `property` holds (or, if `never`, that it does not) for each live score of `mask` for which
 /// all assumptions hold. All are modules with an output mask; without one, it is true. Errors: those of Import.

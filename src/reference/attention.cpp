@@ -136,7 +136,7 @@ Expected<AttentionResult> attention(const ir::Module& module, const Captures& ca
   if (Features other = featuresOf(args).without(kTakes); !other.empty())
     return Error::internal(fmt::format("the reference takes no {}", featureText(other.first())));
   ATTNC_TRY_AS(problem, problemOf(args));
-  ATTNC_TRY_AS(bindings, ir::bind(module, captures, *problem, &args));
+  ATTNC_TRY_AS(bindings, ir::bindOnHost(module, captures, *problem, &args));
 
   int64_t rows = args.q.shape[0] * args.q.shape[1] * args.q.shape[2];
   AttentionResult result{*problem, args.v.shape[3], {}, {}, {}, {}};

@@ -17,27 +17,27 @@
 namespace attnc {
 
 /// What a lane knows of its rows of a tile.
-template <int RowGroups> struct Place : Drops<Mod> {
-  using Form = Mod::Exponents;
+template <int RowGroups, class M = Mod> struct Place : Drops<M> {
+  using Form = M::Exponents;
   static constexpr int kRows = 2 * RowGroups;
   int b, h, q_first; // q_first: q_idx of the lane's row 0
   int origin;        // what q_float and kv_float count from
-  Mod::Head head;
-  Mod::Row row[kRows];
+  M::Head head;
+  M::Row row[kRows];
   Form exponents;
 
   Place() = default;
   /// Takes rows from q_start on; the lane's first one is `first` rows behind it. `scale`: of products.
   ATTNC_DEVICE Place(const ForwardParams& p, const ModArgs& args, int b, int h, int q_start, int first, float scale)
-      : b(b), h(h), q_first(q_start + first), origin(origin_of(q_start)), head(Mod::head(args, b, h)), // SEAM(head)
-        exponents(scale, Mod::factors(args, head)) {                                                   // SEAM(factors)
-    if constexpr (kDrops<Mod>) static_cast<Drops<Mod>&>(*this) = Drops<Mod>(args, head, b, h);
-    if constexpr (kHasOffsets<Mod>) origin = origin_of(q_offset<Mod>(args, head) + q_start);
-    const float q_float = float(q_offset<Mod>(args, head) + q_first - origin);
+      : b(b), h(h), q_first(q_start + first), origin(origin_of(q_start)), head(M::head(args, b, h)), // SEAM(head)
+        exponents(scale, M::factors(args, head)) {                                                   // SEAM(factors)
+    if constexpr (kDrops<M>) static_cast<Drops<M>&>(*this) = Drops<M>(args, head, b, h);
+    if constexpr (kHasOffsets<M>) origin = origin_of(q_offset<M>(args, head) + q_start);
+    const float q_float = float(q_offset<M>(args, head) + q_first - origin);
 #pragma unroll
     for (int r = 0; r < kRows; ++r)
-      row[r] = Mod::row(args, head, b, h, position(p, args, r), // SEAM(row)
-                        Mod::kAnyOrigin ? q_float + float(offset(r)) : float(position(p, args, r)));
+      row[r] = M::row(args, head, b, h, position(p, args, r), // SEAM(row)
+                      M::kAnyOrigin ? q_float + float(offset(r)) : float(position(p, args, r)));
   }
 
   ATTNC_DEVICE Place(const ForwardParams& p, const ModArgs& args, int b, int h, int q_start, int first)
@@ -45,10 +45,10 @@ template <int RowGroups> struct Place : Drops<Mod> {
 
   /// Returns the position of the lane's row r, which is the mod's q_idx.
   ATTNC_DEVICE int position(const ForwardParams& p, const ModArgs& args, int r) const {
-    return q_offset<Mod>(args, head) + q_idx(p, r);
+    return q_offset<M>(args, head) + q_idx(p, r);
   }
   /// Returns the position of row 0, also of one that does not exist.
-  ATTNC_DEVICE int first_position(const ModArgs& args) const { return q_offset<Mod>(args, head) + q_first; }
+  ATTNC_DEVICE int first_position(const ModArgs& args) const { return q_offset<M>(args, head) + q_first; }
   /// Returns the index of the lane's row r; of a row in front of the first or behind the last, the last.
   ATTNC_DEVICE int q_idx(const ForwardParams& p, int r) const {
     return int(min(unsigned(q_first + offset(r)), unsigned(p.q_len - 1)));
@@ -57,11 +57,11 @@ template <int RowGroups> struct Place : Drops<Mod> {
 
   /// Returns where float positions count from. If the mod allows, that is the tile's first row: row terms that
   /// row_shift() takes out of the scores then stay small, and so exact enough.
-  ATTNC_DEVICE static int origin_of(int first_position) { return Mod::kAnyOrigin ? first_position : 0; }
+  ATTNC_DEVICE static int origin_of(int first_position) { return M::kAnyOrigin ? first_position : 0; }
 
   ATTNC_DEVICE const Form& form(int) const { return exponents; }
   ATTNC_DEVICE float row_shift(const ModArgs& args, int r) const {
-    return Mod::row_shift(args, head, row[r]); // SEAM(row_shift)
+    return M::row_shift(args, head, row[r]); // SEAM(row_shift)
   }
 
   /// Returns the lane's first column of a step; kv_float() counts it as the mod does.
@@ -94,15 +94,14 @@ ATTNC_DEVICE void keep_columns(Fragment<RowGroups, Columns>& x, int r, int begin
 /// Where Mod::Col of a step's columns come from: each lane computes its own (OwnColumns), or another role has computed
 /// all of them (SharedColumns).
 struct OwnColumns {};
-struct SharedColumns {
-  const Mod::Col* first; ///< of the step
+template <class M = Mod> struct SharedColumns {
+  const M::Col* first; ///< of the step
 };
 
 /// Calls function(element, row, col, coord) or function(element, row, col, coord, r, n, e) for each element.
-template <int RowGroups, int Columns, class Source, class Function>
+template <int RowGroups, int Columns, class M, class Source, class Function>
 ATTNC_DEVICE void at_each_score(Fragment<RowGroups, Columns>& x, const ForwardParams& p, const ModArgs& args,
-                                const Place<RowGroups>& place, Step step, Source columns, Function function) {
-  using M = typename Choose<(Columns > 0), Mod, void>::Type; // looked up if called: mods for boxes take a Token
+                                const Place<RowGroups, M>& place, Step step, Source columns, Function function) {
   const int kv_first = place.kv_first(step);
   const float kv_float = place.kv_float(step);
 #pragma unroll
@@ -110,8 +109,8 @@ ATTNC_DEVICE void at_each_score(Fragment<RowGroups, Columns>& x, const ForwardPa
 #pragma unroll
     for (int e = 0; e < 2; ++e) {
       const int kv_idx = min(kv_first + 8 * n + e, max(p.kv_len, 1) - 1);
-      Mod::Col col;
-      if constexpr (Same<Source, SharedColumns>::value)
+      typename M::Col col;
+      if constexpr (Same<Source, SharedColumns<M>>::value)
         col = columns.first[x.column(n, e)];
       else
         col = M::col(args, place.head, place.b, place.h, kv_idx, kv_float, float(8 * n + e)); // SEAM(col)
@@ -149,16 +148,17 @@ ATTNC_DEVICE void keep_live_columns(Fragment<RowGroups, Columns>& x, const Forwa
 template <class M, int RowGroups, class Source> struct RowSite {
   const ForwardParams& p;
   const ModArgs& args;
-  const Place<RowGroups>& place;
+  const Place<RowGroups, M>& place;
   Step step;
   Source columns;
 
+  using Of = M;
   static constexpr bool kMayAsk = M::kHasMaskMod && !M::kRowsAreIntervals, kExpectsDead = kMayAsk;
   static constexpr bool kKeepsDead = M::Exponents::kKeepsDead;
   ATTNC_DEVICE bool has_dead() const { return step.flags & (kStepMasked | kStepTail); }
   ATTNC_DEVICE bool asks() const { return step.flags & kStepMasked; }
 
-  ATTNC_DEVICE const Mod::Head& head(int) const { return place.head; }
+  ATTNC_DEVICE const M::Head& head(int) const { return place.head; }
   ATTNC_DEVICE int h(int) const { return place.h; }
   ATTNC_DEVICE int position(int r) const { return place.position(p, args, r); }
   ATTNC_DEVICE const M::Exponents& form(int) const { return place.exponents; }
@@ -178,6 +178,7 @@ template <class M, int RowGroups, class Source> struct RowSite {
 /// Turns products q k^T into the softmax's x (exponents.cuh). Elements that mask_mod masks, or that do not exist,
 /// become -inf. Site: what a lane knows of its rows and of a step's columns:
 ///
+///   Of                    the mod
 ///   has_dead()            whether the step may have dead elements; kExpectsDead: whether that is likely
 ///   asks()                whether mask_mod is called for each element; kMayAsk: whether it may be
 ///   keep_live(x, dead)    sets the other dead elements
@@ -186,36 +187,37 @@ template <class M, int RowGroups, class Source> struct RowSite {
 ///   to_scores(x, bias)    as in exponents.cuh; kKeepsDead: also
 template <class Scores, class Site, class Bias>
 ATTNC_DEVICE void apply_mod(Scores& x, const ModArgs& args, Site site, Bias& bias) {
+  using M = Site::Of;
   const bool some_are_dead = site.has_dead();
   const auto mask = [&](float dead) {
     if constexpr (Site::kMayAsk)
       if (site.asks())
-        site.at_each(x, [&](float& s, const Mod::Row& row, const Mod::Col& col, Coord at, int r, int, int) {
-          if (!Mod::mask(args, site.head(r), row, col, at)) s = dead; // SEAM(mask)
+        site.at_each(x, [&](float& s, const M::Row& row, const M::Col& col, Coord at, int r, int, int) {
+          if (!M::mask(args, site.head(r), row, col, at)) s = dead; // SEAM(mask)
         });
     site.keep_live(x, dead);
   };
-  if constexpr (Mod::Exponents::kCallsScore)
-    site.at_each(x, [&](float& s, const Mod::Row& row, const Mod::Col& col, Coord at, int r, int, int) {
-      s = Mod::score(args, site.head(r), row, col, at, s * site.form(r).score_scale); // SEAM(score)
+  if constexpr (M::Exponents::kCallsScore)
+    site.at_each(x, [&](float& s, const M::Row& row, const M::Col& col, Coord at, int r, int, int) {
+      s = M::score(args, site.head(r), row, col, at, s * site.form(r).score_scale); // SEAM(score)
     });
   if (!Site::kKeepsDead && some_are_dead) mask(0.f);
   site.to_scores(x, bias);
   if (__builtin_expect(some_are_dead, Site::kExpectsDead)) mask(negative_infinity());
 }
-template <int RowGroups, int Columns, class Source>
+template <int RowGroups, int Columns, class M, class Source>
 ATTNC_DEVICE void apply_mod(Fragment<RowGroups, Columns>& x, const ForwardParams& p, const ModArgs& args,
-                            const Place<RowGroups>& place, Step step, Source columns,
-                            StepBias<Mod::Exponents, 2 * RowGroups>& bias) {
-  apply_mod(x, args, RowSite<Mod, RowGroups, Source>{p, args, place, step, columns}, bias);
+                            const Place<RowGroups, M>& place, Step step, Source columns,
+                            StepBias<typename M::Exponents, 2 * RowGroups>& bias) {
+  apply_mod(x, args, RowSite<M, RowGroups, Source>{p, args, place, step, columns}, bias);
 }
 
 /// Stores lse and row maximum of a lane's rows. Called after Softmax::finish().
-template <int RowGroups, class Range>
-ATTNC_DEVICE void store_row_outputs(const ForwardParams& p, const ModArgs& args, const Place<RowGroups>& place,
+template <int RowGroups, class M, class Range>
+ATTNC_DEVICE void store_row_outputs(const ForwardParams& p, const ModArgs& args, const Place<RowGroups, M>& place,
                                     const Softmax<2 * RowGroups, Range>& softmax) {
   if (!p.lse && !p.row_max) return;
-  const long long first_row = row_of_head<Mod>(p, place.b, place.h);
+  const long long first_row = row_of_head<M>(p, place.b, place.h);
 #pragma unroll
   for (int r = 0; r < 2 * RowGroups; ++r) {
     const int q_idx = place.q_first + place.offset(r);

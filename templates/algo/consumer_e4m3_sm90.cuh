@@ -57,12 +57,13 @@ template <class E> struct ConsumerE4m3 : ConsumerParts {
     }
   }
 
-  /// A tile of Q: the steps of its rows.
-  ATTNC_DEVICE void run_tile(const Work& work) {
+  /// A tile of Q: the steps of its rows. M: the mod, or the variant of its sequence.
+  template <class M> ATTNC_DEVICE void run_tile(const Work& work) {
     const int thread = ptx::opaque(threadIdx.x); // NOTE: opaque, else values derived from it take a register
     const int row = row_of_scale<kBlockM>(work.q_start, 64 * group, p.base.q_len);
-    const Place<1> place(p.base, args, work.b, work.h, work.q_start, (thread - 128) / 32 * 16 + thread % 32 / 4,
-                         p.base.scale * scale_of_products<kRowScales>(p, work.b, work.h, work.h / p.base.group, row));
+    const Place<1, M> place(p.base, args, work.b, work.h, work.q_start, (thread - 128) / 32 * 16 + thread % 32 / 4,
+                            p.base.scale *
+                                scale_of_products<kRowScales>(p, work.b, work.h, work.h / p.base.group, row));
     RowScalesOfQ<kRowScales> q_scales;
     if constexpr (kRowScales) q_scales.load<Mod>(p, p.base, args, work.b, work.h, place.q_first);
     RowSoftmax softmax = {};
@@ -84,15 +85,15 @@ template <class E> struct ConsumerE4m3 : ConsumerParts {
       StepScales scales;
       step = read_step(k, scales);
       wgmma::wait<0>(s);
-      if (!kFillsColumns) k.release();
+      if (!(M::kColumnsLoad || kRowScales)) k.release();
       if (kQStages == 1) q.release(step.flags & kStepLast);
       if constexpr (kRowScales)
         q_scales.multiply(s, row_scales_of(shared, k.slot));
       else if (__any_sync(0xffffffffu, scales.k != 1.f)) [[unlikely]]
         s.for_each([&](float& element, int) { element *= scales.k; });
-      StepBias<Mod::Exponents, 2> bias(softmax, place);
-      apply_mod(s, p.base, args, place, step, columns(), bias);
-      if (Mod::kColumnsLoad && !kRowScales) k.release();
+      StepBias<typename M::Exponents, 2> bias(softmax, place);
+      apply_mod(s, p.base, args, place, step, this->template columns<M>(), bias);
+      if (M::kColumnsLoad && !kRowScales) k.release();
       Rescaling<2> rescaling;
       const bool exact = step.flags & kStepFew || p.base.row_max;
       follow_maxima<E>(s, softmax, bias, place, args, exact, rescaling);
@@ -132,7 +133,11 @@ template <class E> struct ConsumerE4m3 : ConsumerParts {
     while (true) {
       const Work work = await_work();
       if (!work.valid) break;
-      run_tile(work);
+      if constexpr (kChooses<Mod>)
+        with_variant<Mod>(variant_of<Mod>(args, work.b, work.h),
+                          [&](auto m) { this->template run_tile<decltype(m)>(work); });
+      else
+        run_tile<Mod>(work);
     }
   }
 };

@@ -52,10 +52,10 @@ struct ConsumerParts {
     }
   }
 
-  /// Returns the columns of the step whose K is current.
-  ATTNC_DEVICE auto columns() const {
-    if constexpr (Mod::kColumnsLoad)
-      return SharedColumns{columns_of(shared, k.slot)};
+  /// Returns the columns of the step whose K is current. M: the mod, or one of its variants.
+  template <class M> ATTNC_DEVICE auto columns() const {
+    if constexpr (M::kColumnsLoad)
+      return SharedColumns<M>{columns_of<M>(shared, k.slot)};
     else
       return OwnColumns{};
   }
@@ -73,7 +73,7 @@ struct ConsumerParts {
   /// Epilogue: hands a tile's O to the storer, in the slot of its Q, or stores it. The scheduler barrier passed since
   /// guarantees that the warpgroup's products with that Q are complete. Others may still read theirs: in any slab, rows
   /// of O lie where the warpgroup's own rows of Q lay. `unit`: a factor of O.
-  ATTNC_DEVICE void store(const Out& o, RowSoftmax& softmax, const Place<1>& place, float unit) {
+  template <class M> ATTNC_DEVICE void store(const Out& o, RowSoftmax& softmax, const Place<1, M>& place, float unit) {
     const ForwardParams& base = params_of<Mod>(p.base, args, place.b);
     const float v_scale = unit * scale_of_v<kRowScales>(p, place.b, place.h / base.group) * place.factor();
     const float normalise[2] = {softmax.finish(0) * v_scale, softmax.finish(1) * v_scale};

@@ -54,7 +54,7 @@ constexpr int kTransposers = 2; // warps that transpose V
 struct QRing
     : RingParts<QRing, QTile, kQStages, 4, Arrivals{.full = 1, .empty = kOutInQSlot ? 1 : kWarps}, kQSlotBytes> {};
 /// Whether the producer writes by column to shared memory: columns of the mod, or factors.
-constexpr bool kFillsColumns = Mod::kColumnsLoad || kRowScales;
+constexpr bool kFillsColumns = largest_column<Mod>() || kRowScales;
 /// Whether the CTAs of a cluster walk the same steps, and each loads a part of K and V for all. Their tiles lie at one
 /// place of query heads that share K and V, or without a mask are neighbours in one head.
 constexpr bool kSharesSteps = kCluster > 1, kSharesHead = kClusterHeads == 1;
@@ -80,8 +80,10 @@ struct OutFull : BarrierParts<OutFull, kQStages, kWarps> {};
 constexpr bool kPingPong = kWidest <= (kFp8 ? 64 : 128);
 /// Of consumers: with turns, one arrives and the next one waits.
 using SchedulerBarriers = NamedBarriers<1, kPingPong ? 256 : 128>;
-/// Mod::Col of each column of a step, if the producer computes them for all.
-struct Columns : SharedPart<Columns, Mod::kColumnsLoad ? int(sizeof(Mod::Col)) * kStages * kBlockN : 0> {};
+/// Bytes of a Mod::Col, of that of any variant, if the producer computes them for all.
+constexpr int kColumnBytes = largest_column<Mod>();
+/// Mod::Col of each column of a step.
+struct Columns : SharedPart<Columns, kColumnBytes * kStages * kBlockN> {};
 struct RowScales : SharedPart<RowScales, kRowScales ? kStages * kRowScalesBytes<kBlockN> : 0> {};
 
 using Memory =
@@ -89,9 +91,9 @@ using Memory =
                  VRing::Control, VOrders::Control, LoadedVRing::Control, OutFull, Columns, RowScales>;
 static_assert(Memory::kBytes == kSharedBytes, "the host asks for another size: src/plan");
 
-ATTNC_DEVICE Mod::Col* columns_of(unsigned shared, int slot) {
-  const unsigned offset = Memory::offset_of<Columns>() + slot * kBlockN * unsigned(sizeof(Mod::Col));
-  return (Mod::Col*)__cvta_shared_to_generic(shared + offset);
+template <class M> ATTNC_DEVICE M::Col* columns_of(unsigned shared, int slot) {
+  const unsigned offset = Memory::offset_of<Columns>() + slot * kBlockN * unsigned(kColumnBytes);
+  return (typename M::Col*)__cvta_shared_to_generic(shared + offset);
 }
 ATTNC_DEVICE unsigned row_scales_of(unsigned shared, int slot) {
   return shared + Memory::offset_of<RowScales>() + slot * kRowScalesBytes<kBlockN>;
@@ -223,19 +225,28 @@ struct Producer : HeldRowScales<kRowScales, kBlockN> {
     }
   }
 
-  /// Computes columns that the mod loads, and writes factors, for the K requested last: its barrier's second arrival.
-  ATTNC_DEVICE void fill_columns(const At& at, int flags) {
-    if constexpr (Mod::kColumnsLoad) {
-      if (Mod::Exponents::kCallsScore || flags & kStepMasked) {
-        const Mod::Head head = Mod::head(args, at.b, at.h); // SEAM(head)
-        Mod::Col* columns = columns_of(shared, k.slot);
+  /// Computes columns that the mod loads. M: the mod, or one of its variants.
+  template <class M> ATTNC_DEVICE void compute_columns(const At& at, int flags) {
+    if constexpr (M::kColumnsLoad) {
+      if (M::Exponents::kCallsScore || flags & kStepMasked) {
+        const typename M::Head head = M::head(args, at.b, at.h); // SEAM(head)
+        typename M::Col* columns = columns_of<M>(shared, k.slot);
+        const int origin = kChooses<Mod> ? Place<1, M>::origin_of(at.origin) : at.origin;
         for (int i = threadIdx.x; i < kBlockN; i += 32) {
           const int kv_idx = min(at.kv_start + i, max(p.base.kv_len, 1) - 1);
-          columns[i] = Mod::col(args, head, at.b, at.h, kv_idx, float(kv_idx - at.origin), 0.f); // SEAM(col)
+          columns[i] = M::col(args, head, at.b, at.h, kv_idx, float(kv_idx - origin), 0.f); // SEAM(col)
         }
         __syncwarp();
       }
     }
+  }
+
+  /// Computes columns that the mod loads, and writes factors, for the K requested last: its barrier's second arrival.
+  ATTNC_DEVICE void fill_columns(const At& at, int flags) {
+    if constexpr (kChooses<Mod> && kColumnBytes)
+      with_variant<Mod>(variant_of<Mod>(args, at.b, at.h), [&](auto m) { compute_columns<decltype(m)>(at, flags); });
+    else if constexpr (kColumnBytes)
+      compute_columns<Mod>(at, flags);
     if constexpr (kRowScales) {
       const float unit = this->store_scales(row_scales_of(shared, k.slot), flags & kStepFirst);
       if (leads) tell(k, {at.kv_start, flags}, {1.f, unit});
@@ -267,7 +278,8 @@ struct Producer : HeldRowScales<kRowScales, kBlockN> {
       }
       if constexpr (kAnchorsAtEnd) q_start -= kBlockM - 1 - unsigned(q_length - 1) % kBlockM;
       at.kv_head = at.h / p.base.group;
-      at.origin = Place<1>::origin_of(q_offset_of<Mod>(args, at.b, at.h) + q_start);
+      const int position = q_offset_of<Mod>(args, at.b, at.h) + q_start;
+      at.origin = kChooses<Mod> ? position : Place<1>::origin_of(position);
       const auto walk = walk_kv<Mod, kBlockN, kBlockSparse>(
           p.base, args, at.b, at.h, kAnchorsAtEnd ? max(q_start, 0) : q_start, min(q_start + kBlockM, q_length));
       at.set_length(walk.length);

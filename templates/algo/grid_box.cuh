@@ -234,6 +234,7 @@ template <class Box, bool MayAsk, class Params, class Place, class Keep> struct 
   bool is_asked, is_cut;
   Keep keep;
 
+  using Of = Mod;
   static constexpr bool kMayAsk = MayAsk, kExpectsDead = true, kKeepsDead = Mod::Exponents::kKeepsDead;
   ATTNC_DEVICE bool has_dead() const { return is_asked || is_cut; }
   ATTNC_DEVICE bool asks() const { return is_asked; }

@@ -51,7 +51,7 @@ template <class M> struct PackedPlace {
       head[r] = M::head(args, b, h[r]); // SEAM(head)
       const int offset = q_offset<M>(args, head[r]);
       position[r] = offset + tile.token(p, i);
-      origin[r] = Place<1>::origin_of(offset + tile.token(p, 0));
+      origin[r] = Place<1, M>::origin_of(offset + tile.token(p, 0));
       row[r] = M::row(args, head[r], b, h[r], position[r], float(position[r] - origin[r])); // SEAM(row)
       exponents[r] = Form(scale[r], M::factors(args, head[r]));                             // SEAM(factors)
     }
@@ -70,6 +70,7 @@ template <class M> struct PackedSite {
   const PackedPlace<M>& place;
   Step step;
 
+  using Of = M;
   static constexpr bool kMayAsk = M::kHasMaskMod && !M::kRowsAreIntervals, kExpectsDead = true;
   static constexpr bool kKeepsDead = true; // elements are converted one by one
   ATTNC_DEVICE bool has_dead() const { return step.flags & (kStepMasked | kStepTail); }

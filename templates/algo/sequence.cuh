@@ -17,6 +17,8 @@ namespace attnc {
 template <class M> constexpr bool kHasLengths = requires { M::kHasLengths; };
 template <class M> constexpr bool kHasOffsets = requires { M::kHasOffsets; };
 template <class M> constexpr bool kIsRagged = requires { M::kIsRagged; };
+/// Whether sequences have different mods, and a kernel computes one of them for a tile.
+template <class M> constexpr bool kChooses = requires { M::kVariants; };
 
 /// Returns the live rows of K and V: 0 to p.kv_len.
 template <class M, class Args, class Head>
@@ -75,6 +77,29 @@ template <class M, class Args> ATTNC_DEVICE int kv_start_of(const ForwardParams&
 template <class M, class Args> ATTNC_DEVICE int q_length_of(const ForwardParams& p, const Args& args, int b) {
   const int length = min(M::q_length(args, M::head(args, b, 0)), p.q_len); // SEAM(q_length) SEAM(head)
   return min(length, p.rows.q - q_start_of<M>(p, args, b));
+}
+
+/// Returns the bytes of a Mod::Col, of that of any variant, if col() reads memory; otherwise 0.
+template <class M> constexpr int largest_column() {
+  if constexpr (kChooses<M>)
+    return M::kColumnBytes;
+  else
+    return M::kColumnsLoad ? int(sizeof(typename M::Col)) : 0;
+}
+
+/// Returns which of its variants a mod is for b and h; -1 if no score of these lives. 0 if it has none.
+template <class M, class Args> ATTNC_DEVICE int variant_of(const Args& args, int b, int h) {
+  if constexpr (kChooses<M>)
+    return M::variant(args, M::head(args, b, h)); // SEAM(variant) SEAM(head)
+  else
+    return 0;
+}
+/// Calls function(m) with the mod itself as m, or with this one of its variants, and returns the result.
+template <class M, class Function> ATTNC_DEVICE auto with_variant(int variant, Function function) {
+  if constexpr (kChooses<M>)
+    return M::visit_variant(variant, function); // SEAM(visit_variant)
+  else
+    return function(M());
 }
 
 /// Returns the index of a batch entry's row among the tensor's rows.

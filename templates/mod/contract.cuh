@@ -28,6 +28,10 @@
 //     static constexpr bool kDrops               defined only if there are the parts of dropout, in place of
 //                                                prob_factor(): algo/drops.cuh
 //     static constexpr bool kHasOffsets          defined only if q_offset() exists
+//     static constexpr int kVariants             defined only if sequences have different mods: their number. Each is a
+//                                                struct as Mod, with a static constexpr int kVariant; Mod itself
+//                                                chooses score by score, for kernels that do not ask
+//     static constexpr int kColumnBytes          then: bytes of the largest Col of variants whose col() reads memory
 //     static constexpr bool kIsRagged            defined only if q_length(), q_start(), kv_start(), kv_length() exist
 //     struct Head         values that depend on b and h
 //     struct Row          values that depend on b, h and q_idx
@@ -59,6 +63,9 @@
 //                                                both only for low_rank.cu, low_rank_gradients.cu
 //     static float row_shift(const ModArgs&, const Head&, const Row&)
 //     static TileBounds bounds(const ModArgs&, const Head&, int b, int h, int q_begin, int q_end)
+//     static int variant(const ModArgs&, const Head&)
+//     static auto visit_variant(int variant, visit)   returns visit(m), m of the type of this variant
+//                                                both only with kVariants
 //     static int kv_length(const ModArgs&, const Head&)
 //     static int q_offset(const ModArgs&, const Head&)
 //     static int q_length(const ModArgs&, const Head&)
@@ -114,7 +121,7 @@
 //               algo/apply_mod.cuh                         1
 //               algo/transposed_scores.cuh                 1
 //               algo/kv_walk.cuh                           1
-//               algo/sequence.cuh                          5
+//               algo/sequence.cuh                          6
 //               algo/forward_parts_sm90.cuh                1
 //               algo/q_walk.cuh                            1
 //               backward_sm80.cu                           1
@@ -223,6 +230,8 @@
 //               algo/q_walk.cuh                            1
 //               algo/turns.cuh                             1
 //               algo/decode_work.cuh                       1
+//   variant     algo/sequence.cuh                          1
+//   visit_variant algo/sequence.cuh                        1
 //   kv_length   algo/sequence.cuh                          1
 //               block_mask.cu                              1
 //   q_offset    algo/sequence.cuh                          1
@@ -265,6 +274,7 @@
 //   row_shift   returns the term added to all scores of the row: it changes lse and row max, nothing else.
 //   bounds takes the rows [q_begin, q_end), at least one.
 //   box    returns the keys that a query may see: mask() is false for all others. For tokens on their grids.
+//   variant     returns which variant the head has; -1 if no score of it lives.
 //   kv_length   returns the batch entry's rows of K and V, 0 to KV_LEN. Columns behind them do not live, and their
 //          contents reach no result.
 //   q_offset    returns the q_idx of row 0 of q, which may be negative. With it, all hooks take a query's position as
@@ -288,12 +298,14 @@
 
 #if defined(__CUDACC__) || defined(__CUDACC_RTC__)
 #define ATTNC_DEVICE __device__ __forceinline__
-#define ATTNC_CALLED __device__ __noinline__ // long functions: one copy per kernel instead of one per score
+#define ATTNC_INLINED __attribute__((always_inline)) // of a lambda, whose variants make it long
+#define ATTNC_CALLED __device__ __noinline__         // long functions: one copy per kernel instead of one per score
 #define ATTNC_TABLE __device__ const
 #define ATTNC_PRAGMA(text) _Pragma(#text)
 #define ATTNC_UNROLL(rounds) ATTNC_PRAGMA(unroll rounds)
 #else
 #define ATTNC_DEVICE inline // the tests compile the generated code for the host
+#define ATTNC_INLINED
 #define ATTNC_CALLED inline
 #define ATTNC_TABLE const
 #define ATTNC_UNROLL(rounds)

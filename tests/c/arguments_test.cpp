@@ -275,6 +275,8 @@ TEST_CASE("NULL is refused by name, and destroyed without effect", "[c]") {
   REFUSED(kArgument, "mod is NULL", attnc_mod_pinned(nullptr, nullptr, 0, &newMod));
   REFUSED(kArgument, "pinned is NULL", attnc_mod_pinned(mod, nullptr, 0, nullptr));
   REFUSED(kArgument, "pins is NULL", attnc_mod_pinned(mod, nullptr, 1, &newMod));
+  REFUSED(kArgument, "mods is NULL", attnc_mod_choice(nullptr, 1, "which: i32[B]", &newMod));
+  REFUSED(kArgument, "which is NULL", attnc_mod_choice(nullptr, 0, nullptr, &newMod));
   REFUSED(kArgument, "info is NULL", attnc_mod_get_info(mod, nullptr));
   REFUSED(kArgument, "mod is NULL", attnc_mod_get_capture(nullptr, 0, nullptr));
   CHECK(attnc_mod_ast(nullptr) == nullptr);

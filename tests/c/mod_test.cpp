@@ -146,6 +146,15 @@ TEST_CASE("files, the identity and pinned mods", "[c]") {
   const attnc_pin unknown[] = {{"length", 12}};
   REFUSED(ATTNC_ERROR_ENVIRONMENT, "length", attnc_mod_pinned(mod, unknown, 1, &other));
 
+  const attnc_mod* both[] = {mod, pinned.get()};
+  TAKE(attnc_mod_choice(both, 2, "which: i32[B]", &other));
+  const Owned<attnc_mod> choice(other);
+  const auto which = told<attnc_capture_info>(attnc_mod_get_capture, other, size_t(0));
+  CHECK(std::string(which.name) == "which");
+  CHECK(which.choices == 2);
+  REFUSED(ATTNC_ERROR_MOD, "one int for each sequence", attnc_mod_choice(both, 2, "which: int", &other));
+  REFUSED(ATTNC_ERROR_ENVIRONMENT, "no mods", attnc_mod_choice(nullptr, 0, "which: i32[B]", &other));
+
   TAKE(attnc_mod_identity(&other));
   const Owned<attnc_mod> identity(other);
   TAKE(attnc_mod_get_info(other, &info));

@@ -22,6 +22,15 @@ sys.dont_write_bytecode = True
 from torch_stub import T, flex, fold_and, fold_or, torch
 
 
+def choice(which, *mods):
+    """attnc.choice. On a GPU, launches get any ints: main() masks sequences that name no mod."""
+    choice.made[id(which)] = which, len(mods)
+    return lambda *at: mods[min(int(which[at[-4]]) % 2**32, len(mods) - 1)](*at)
+
+
+choice.made = {}
+
+
 def attnc_module():
     """`attnc` without its library: the parts that mods use."""
     def part(name):
@@ -33,6 +42,7 @@ def attnc_module():
 
     attnc, philox = types.ModuleType("attnc"), part("_philox")
     attnc.grid = part("grid").grid
+    attnc.choice = choice
     attnc.random = lambda *values: T([philox.random_of([int(x) for x in values])])
     return attnc
 
@@ -108,7 +118,7 @@ def environment(request):
                                                           "clamp", "inf", "nan", "pi")})
     names.update({"torch": torch, "F": torch.nn.functional, "math": math, "functools": functools,
                   "partial": functools.partial, "float32": torch.float32, "int32": torch.int32})
-    names.update({name: getattr(sys.modules["attnc"], name) for name in ("grid", "random")})
+    names.update({name: getattr(sys.modules["attnc"], name) for name in ("choice", "grid", "random")})
     for name, capture in request["captures"].items():
         names[name] = capture["value"] if "value" in capture else T(capture["data"], capture["shape"])
     names["bool"] = type("bool", (), {"__new__": lambda cls, x=False: x.bool() if isinstance(x, T) else bool(x),
@@ -152,8 +162,13 @@ def main():
     exec(compile(tree, "<mod>", "exec"), names)
     score_mod, mask_mod, prob_mod = map(names.get, ("score_mod", "mask_mod", "prob_mod"))
     coords = [(T([float(score)]), *(T([i]) for i in at)) for score, *at in request["coords"]]
+
+    def is_live(at):
+        value = plain(mask_mod(*at)) if mask_mod else True
+        return value and all(0 <= int(which[at[0]]) < count for which, count in choice.made.values())
+
     print(json.dumps({"score": [plain(score_mod(*at)) for at in coords] if score_mod else None,
-                      "mask": [plain(mask_mod(*at[1:])) for at in coords] if mask_mod else None,
+                      "mask": [is_live(at[1:]) for at in coords] if mask_mod or choice.made else None,
                       "prob": [plain(prob_mod(*at)) for at in coords] if prob_mod else None}))
 
 

@@ -189,7 +189,7 @@ ir::Module claimOf(const Equation& equation) {
                                  take(ir::read(moduleText(equation.after, type))));
   if (!equation.given) return claim;
   const ir::Module given = ofRule(equation.given);
-  auto import = take(proofs::Import::into(claim, given));
+  auto import = take(ir::Import::into(claim, given));
   const ir::Value isMissing = claim.make(ir::Op::Not, ir::Type::Bool, {import.copy(*given.output(ir::kMask))});
   claim.setOutput(ir::kMask, claim.make(ir::Op::Or, ir::Type::Bool, {*claim.output(ir::kMask), isMissing}));
   return claim;

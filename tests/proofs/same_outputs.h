@@ -21,7 +21,7 @@ inline ir::Module sameOutputs(const ir::Module& before, const ir::Module& after,
                               const ir::Pins& pins = {}) {
   using ir::Op, ir::Type, ir::Value;
   ir::Module module;
-  auto ofBefore = take(proofs::Import::into(module, before)), ofAfter = take(proofs::Import::into(module, after));
+  auto ofBefore = take(ir::Import::into(module, before)), ofAfter = take(ir::Import::into(module, after));
   const auto logic = [&](Op op, llvm::ArrayRef<Value> operands) { return module.make(op, Type::Bool, operands); };
   const auto isSame = [&](Value a, Value b) {
     if (module[a].type != Type::F32) return logic(Op::Eq, {a, b});
@@ -29,7 +29,7 @@ inline ir::Module sameOutputs(const ir::Module& before, const ir::Module& after,
     const Value areNan = logic(Op::And, {logic(Op::IsNan, {a}), logic(Op::IsNan, {b})});
     return logic(Op::Or, {logic(Op::Eq, {a, b}), areNan});
   };
-  const auto outputOf = [&](proofs::Import& from, const ir::Module& its, llvm::StringRef name) {
+  const auto outputOf = [&](ir::Import& from, const ir::Module& its, llvm::StringRef name) {
     if (const auto found = its.output(name)) return from.copy(*found);
     return name == llvm::StringRef(ir::kMask) ? module.constBool(true) : module.param(ir::ParamKind::Score);
   };

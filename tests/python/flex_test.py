@@ -33,7 +33,7 @@ import attnc
 import attnc.torch
 from attnc._spec import PrepareOptions
 from attnc.launch import OPTIONS, Launch, members_of
-from attnc.torch import AuxRequest, BlockMask, and_masks, create_block_mask, flex_attention, or_masks, translate
+from attnc.torch import AuxRequest, BlockMask, and_masks, choice, create_block_mask, flex_attention, or_masks, translate
 from attnc.torch import flex as flex_of_attnc, kernels
 from attnc.torch.block_mask import mask_mod_of
 from functorch.compile import make_boxed_compiler
@@ -349,6 +349,7 @@ class FlexTest(unittest.TestCase):
         for name in flex.__all__:
             self.assertTrue(hasattr(attnc.torch, name) and name in attnc.torch.__all__, name)
         from attnc.torch import (
+    choice,
             _DEFAULT_SPARSE_BLOCK_SIZE, _convert_block_mask_to_mask, _convert_mask_to_block_mask,
             _create_empty_block_mask, _create_sparse_block_from_block_mask, _get_mod_type, _identity, _mask_mod_signature,
             _ModificationType, _round_up_to_multiple, _score_mod_signature, _vmap_for_bhqkv,
@@ -480,6 +481,32 @@ class FlexTest(unittest.TestCase):
                 with self.subTest(mode), mode():
                     for x, y in zip(compiled(q, k, v, mask), expected):
                         self.near(x, y)
+
+    def test_a_mod_for_each_sequence(self):
+        """What `which` names may be an operand of a graph, and another mixture compiles nothing."""
+        q, k, v = (x.float() for x in operands("cpu"))
+        slopes = torch.tensor([0.1, 0.2, 0.3, 0.4])[: q.shape[1]].requires_grad_()
+        masks = [lambda b, h, q, k: q >= k, lambda b, h, q, k: (q >= k) | (k < 9), lambda b, h, q, k: q - k < 5]
+        scores = [lambda s, b, h, q, k: s, lambda s, b, h, q, k: s + slopes[h % 4] * (k - q)]
+
+        def model(q, k, v, which, of_scores):
+            made = create_block_mask(choice(which, *masks), q.shape[0], None, Q_LEN, KV_LEN, device="cpu")
+            return flex_attention(q, k, v, choice(of_scores, *scores), made, enable_gqa=True)
+
+        compiled = torch.compile(model, backend="aot_eager", fullgraph=True)
+        for which, of_scores in (([2, 0], [0, 1]), ([1, 1], [1, 1]), ([0, 2], [1, 0])):
+            of = torch.tensor(which), torch.tensor(of_scores)
+            right, _ = by_definition(
+                lambda s, b, h, q, k: torch.where(of[1][b] == 1, scores[1](s, b, h, q, k), s),  # noqa: B023
+                lambda *at: torch.stack([mask(*at) for mask in masks])[of[0][at[0]]], q, k, v,  # noqa: B023
+            )  # fmt: skip
+            expected = torch.autograd.grad(right.square().sum(), (q, slopes), retain_graph=True)
+            for function in (model, compiled):
+                with torch._dynamo.config.patch(error_on_recompile=which != [2, 0]):
+                    out = function(q, k, v, *of)
+                self.near(out, right)
+                for x, y in zip(torch.autograd.grad(out.square().sum(), (q, slopes)), expected):
+                    self.near(x, y)
 
     def test_mods_that_torch_compile_cannot_trace(self):
         """They break the graph. Then they run, or are refused, as without torch.compile."""

@@ -25,7 +25,7 @@ from jax import lax
 from jax.sharding import Mesh, PartitionSpec
 
 import attnc
-from attnc.jax import UntranslatableError, and_masks, create_block_mask, flex_attention, noop_mask, or_masks
+from attnc.jax import UntranslatableError, and_masks, choice, create_block_mask, flex_attention, noop_mask, or_masks
 from attnc.jax import calls
 
 jax.config.update("jax_default_matmul_precision", "highest")
@@ -138,6 +138,9 @@ MODS = {
     "bias from the end": (lambda t: lambda s, b, h, q, k: s + t[h, q - k], ((4, 50),), None),
     "bias of pairs": (lambda t: lambda s, b, h, q, k: s + t[q, k], ((37, 41),), None),
     "bias of a batch": (lambda t: lambda s, b, h, q, k: s * t[b] + t[-1], ((2,),), None),
+    "a mod for each sequence": (
+        lambda t: choice(jnp.array([1, 0]), lambda s, *at: s, alibi(t)), ((4,),), choice(jnp.array([0, 1]), causal, noop_mask)
+    ),
     "nested jit": (nested, ((4,),), noop_mask),
     "lax.cond": (branches, ((4,),), None),
     "relative positions": (relative_positions, ((4, 5, 24),), None),

@@ -174,4 +174,4 @@ flips = rng.random((1024, 1024)) < 0.0005
 everywhere("causal with noise", lambda b, h, q, k: (q >= k) ^ flips, 1024, form="table")
 everywhere("documents with noise", lambda b, h, q, k: ((document[q] == document[k]) & (q >= k)) ^ flips, 1024, form="table")
 one_flip = np.zeros((512, 512), bool); one_flip[300, 20] = True
-everywhere("window with a flip", lambda b, h, q, k: ((q >= k) & (q - k < 64)) ^ one_flip, 512, form="table")
+everywhere("window with a flip", lambda b, h, q, k: ((q >= k) & (q - k < 64)) ^ one_flip, 512)

@@ -497,6 +497,19 @@ def factories(env):
 
 
 @case
+def mod_for_each_sequence(env):
+    which, prefix = env.ints(env.B, below=3), env.ints(env.B, below=20)
+
+    def causal(b, h, q, k):
+        return q >= k
+
+    scores = (lambda score, b, h, q, k: score, lambda score, b, h, q, k: score + (k - q) / 8,
+              lambda score, b, h, q, k: 4 * torch.tanh(score / 4))  # fmt: skip
+    masks = causal, lambda b, h, q, k: (q >= k) | (k < prefix[b]), and_masks(causal, lambda b, h, q, k: q - k < 9)
+    return attnc.choice(which, *scores), attnc.choice(which, *masks)
+
+
+@case
 def mask_of_shifted_positions(env):
     offset = torch.tensor([3, 8])
 

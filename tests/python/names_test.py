@@ -58,6 +58,21 @@ class Names(unittest.TestCase):
         self.assertTrue(all(any_of(0, 0, 4, key) for key in range(6)))
         self.assertIs(attnc.bool(3), True)
 
+    def test_choice_is_the_mod_that_the_sequence_names(self):
+        causal, near = lambda b, h, q, k: q >= k, lambda b, h, q, k: q - k <= 2
+        mask = attnc.choice([1, 0], causal, near)
+        self.assertEqual([mask(0, 0, 4, key) for key in range(6)], [False, False, True, True, True, True])
+        self.assertEqual([mask(1, 0, 4, key) for key in range(6)], [True, True, True, True, True, False])
+        score = attnc.choice((0, 1), lambda score, b, h, q, k: score, lambda score, b, h, q, k: score * h)
+        self.assertEqual([score(0.5, b, 4, 1, 1) for b in range(2)], [0.5, 2.0])
+        for which in ([0, 2], [0, -1]):
+            with self.assertRaisesRegex(ValueError, f"which.1. is {which[1]}, and there are 2 mods: give 0 to 1"):
+                attnc.choice(which, causal, near)
+        with self.assertRaisesRegex(TypeError, "takes at least one mod"):
+            attnc.choice([])
+        with self.assertRaisesRegex(TypeError, "a mod takes"):
+            mask(0, 0, 4)
+
     def test_random_is_philox_by_position(self):
         words = _philox.philox((0x243F6A88, 0x85A308D3, 0x13198A2E, 0x03707344), (0xA4093822, 0x299F31D0))
         self.assertEqual(words, (0xD16CFE09, 0x94FDCCEB, 0x5001E420, 0x24126EA1))  # of Random123

@@ -25,6 +25,8 @@ try:
     from sglang.srt.layers.radix_attention import AttentionType, RadixAttention
     from sglang.srt.mem_cache.memory_pool import MHATokenToKVPool, ReqToTokenPool
     from sglang.srt.model_executor.forward_batch_info import CaptureHiddenMode, ForwardBatch, ForwardMode
+    from sglang.srt.plugins.hook_registry import HookRegistry
+    from sglang.srt.sampling.sampling_params import SamplingParams
     from sglang.srt.speculative.eagle_info import EagleVerifyInput
 except ImportError as error:
     sys.exit(print(f"SKIPPED: {error}"))
@@ -63,7 +65,8 @@ class Server:
         self.all = [tuple(self.draw(length, HKV) for _ in range(2)) for length in lengths]
         self.runner = types.SimpleNamespace(
             token_to_kv_pool=self.pool, req_to_token_pool=self.requests, page_size=page, device=DEVICE,
-            use_mla_backend=False, is_draft_worker=False, server_args=types.SimpleNamespace(dcp_size=1),
+            use_mla_backend=False, is_draft_worker=False,
+            server_args=types.SimpleNamespace(dcp_size=1, disable_radix_cache=True),
             model_config=types.SimpleNamespace(context_len=CONTEXT, is_encoder_decoder=False),
         )  # fmt: skip
 
@@ -288,6 +291,68 @@ class Kernels(unittest.TestCase):
             self.assert_close(found, server.defined([4, 4], lambda *at: tree(*at) & mask(*at), score))
 
 
+    def test_mods_by_request(self):
+        """Requests of all kinds share launches; SGLang's own hooks tell what they chose."""
+        own = lambda b, h, q, kv: (q >= kv) & (q - kv < 9)
+        near = lambda b, h, q, kv: (q >= kv) & (kv % 3 != 1)
+        scaled = lambda s, b, h, q, kv: s * 0.5 + 0.1 * h
+        module = types.ModuleType("my_module")
+        module.mods_of = lambda layer_id: (None, own)
+        module.mods = {"own": (None, None), "near": (None, near), "both": (scaled, near)}
+        masks, scores = {"own": own, "near": near, "both": near}, {"both": scaled}
+        environment = {"ATTNC_SGLANG_MODS": "my_module.mods_of", "ATTNC_SGLANG_REQUEST_MODS": "my_module.mods"}
+        q_lens = MIXED["q_lens"]
+        with (
+            unittest.mock.patch.dict(sys.modules, my_module=module),
+            unittest.mock.patch.dict("os.environ", environment),
+        ):
+            server = Server(MIXED["lengths"])
+            backend, layer = AttncBackend(server.runner), layer_of()
+            for names in (["own", "near", "both", "near", "own", "both"], ["both"] * 6, ["near", "own"] * 3):
+                chosen = lambda b, *at: masks[names[b]](b, *at)  # noqa: B023
+                changed = lambda s, b, *at: scores[names[b]](s, b, *at) if names[b] in scores else s  # noqa: B023
+                requests = [
+                    types.SimpleNamespace(
+                        req_pool_idx=slot, sampling_params=SamplingParams(custom_params=name and {"attnc_mod": name})
+                    ) for slot, name in zip(server.indices.tolist(), [name if name != "own" else None for name in names])
+                ]  # fmt: skip
+                batch = server.batch(ForwardMode.MIXED, q_lens, layer)
+                attnc.sglang._note_requests(None, None, types.SimpleNamespace(forward_mode=batch.forward_mode, reqs=requests))
+                backend.init_forward_metadata(batch)
+                self.assert_close(server.attend(backend, layer, batch), server.defined(q_lens, chosen, changed))
+                batch = server.batch(ForwardMode.DECODE, [1] * 6, layer)  # knows no requests
+                backend.init_forward_metadata(batch)
+                self.assert_close(server.attend(backend, layer, batch), server.defined([1] * 6, chosen, changed))
+            backend.init_cuda_graph_state(8, 8)
+            batch = server.batch(ForwardMode.DECODE, [1] * 6, layer)
+            backend.init_forward_metadata_out_graph(batch, in_capture=True)
+            self.assert_close(server.attend(backend, layer, batch), server.defined([1] * 6, chosen, changed))
+            server.runner.server_args.disable_radix_cache = False
+            with self.assertRaisesRegex(NotImplementedError, "--disable-radix-cache"):
+                AttncBackend(server.runner)
+
+    def test_hooks_of_mods_by_request(self):
+        module = types.ModuleType("other_module")
+        module.mods = {"own": (None, None), "causal": (None, causal)}
+        with (
+            unittest.mock.patch.dict(sys.modules, other_module=module),
+            unittest.mock.patch.dict("os.environ", ATTNC_SGLANG_REQUEST_MODS="other_module.mods"),
+            unittest.mock.patch.object(SamplingParams, "verify", SamplingParams.verify),
+            unittest.mock.patch.object(ForwardBatch, "init_new", ForwardBatch.__dict__["init_new"]),
+            unittest.mock.patch.object(attnc.sglang, "_note_requests", unittest.mock.Mock(return_value=None)) as noted,
+        ):
+            attnc.sglang.register()
+            with unittest.mock.patch.object(ForwardBatch, "init_new", classmethod(lambda cls, batch, runner: "made")):
+                HookRegistry.apply_hooks()
+                self.assertEqual(ForwardBatch.init_new("batch", "runner"), "made")
+            noted.assert_called_once_with("made", ForwardBatch, "batch", "runner")
+            for params in (None, {"attnc_mod": "causal"}, {"thinking_budget": 3}):
+                SamplingParams(custom_params=params).verify(64)
+            with self.assertRaisesRegex(ValueError, "attnc_mod is 'tree': give one of 'own', 'causal'"):
+                SamplingParams(custom_params={"attnc_mod": "tree"}).verify(64)
+        HookRegistry.reset()
+
+
 class Interface(unittest.TestCase):
     def test_registered(self):
         """SGLang finds the backend by the entry point of the package."""
@@ -308,7 +373,7 @@ class Interface(unittest.TestCase):
             (dict(is_draft_worker=True), "--speculative-draft-attention-backend"),
             (dict(server_args=of(dcp_size=2)), "--dcp-size"),
             (dict(model_config=of(context_len=9, is_encoder_decoder=True)), "--attention-backend"),
-            (dict(model_config=of(hf_config=of(architectures=["Gemma3ForConditionalGeneration"]))), "images"),
+            (dict(model_config=of(is_encoder_decoder=False, hf_config=of(architectures=["Gemma3ForConditionalGeneration"]))), "images"),
             (dict(token_to_kv_pool=of(dtype=torch.float8_e5m2)), "--kv-cache-dtype"),
             (dict(token_to_kv_pool=of(dtype=torch.bfloat16, full_kv_pool=1)), "--disable-hybrid-swa-memory"),
             (dict(token_to_kv_pool=of(dtype=torch.bfloat16, kv_cache_layout="hnd")), "SGLANG_USE_HND_KVCACHE"),

@@ -15,6 +15,7 @@ import subprocess
 import sys
 import tempfile
 import types
+import typing
 import unittest
 import unittest.mock
 import warnings
@@ -24,17 +25,22 @@ import needs
 logging.disable(logging.WARNING)  # vLLM says what it lacks here
 warnings.simplefilter("ignore")
 try:
+    import numpy
     import torch
     import vllm.plugins
     from vllm.config import CUDAGraphMode
     from vllm.v1.attention.backend import AttentionCGSupport, CommonAttentionMetadata, MultipleOf
     from vllm.v1.attention.backends.registry import AttentionBackendEnum
+    from vllm.exceptions import VLLMValidationError
+    from vllm.v1.sample.logits_processor import BatchUpdate, MoveDirectionality, validate_logits_processors_parameters
+    from vllm.v1.worker.gpu.sample.logits_processor import build_custom_logits_processors_params_validator
 except ImportError as error:
     sys.exit(print(f"SKIPPED: {error}"))
 import attnc.vllm
 from attnc.torch import serving
 from attnc.torch.translation import translate
 from attnc.vllm import AttncBackend, AttncImpl
+from attnc.vllm_requests import RequestMods
 from requests_attention import attention_of_requests, causal, entry_point_of
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -43,8 +49,10 @@ LAYER = types.SimpleNamespace(
     _k_scale=torch.ones((), device=DEVICE), _v_scale=torch.ones((), device=DEVICE), logical_mask_mod=None
 )
 CONFIG = types.SimpleNamespace(
-    additional_config={}, speculative_config=None,
-    parallel_config=types.SimpleNamespace(decode_context_parallel_size=1),
+    additional_config={}, speculative_config=None, model_config=types.SimpleNamespace(logits_processors=None),
+    use_v2_model_runner=True, scheduler_config=types.SimpleNamespace(max_num_seqs=8),
+    parallel_config=types.SimpleNamespace(decode_context_parallel_size=1, pipeline_parallel_size=1, use_ubatching=False),
+    cache_config=types.SimpleNamespace(enable_prefix_caching=False),
     compilation_config=types.SimpleNamespace(cudagraph_mode=CUDAGraphMode.FULL_AND_PIECEWISE),
 )  # fmt: skip
 
@@ -125,9 +133,27 @@ class Fp8Batch(Batch):
                 self.q[start:end] = (q.float() * layer._q_scale.reshape(-1)[:1]).bfloat16()
 
 
-def builder(page, **changes):
+def builder(page, config=CONFIG):
     spec = types.SimpleNamespace(block_size=page)
-    return AttncBackend.get_builder_cls()(spec, ["layer"], CONFIG, torch.device(DEVICE))
+    return AttncBackend.get_builder_cls()(spec, ["layer"], config, torch.device(DEVICE))
+
+
+def prefix(b, h, q, kv):
+    return (q >= kv) | (kv < 12)
+
+
+def scaled(score, b, h, q, kv):
+    return score * 0.5 + 0.1 * h
+
+
+def same(score, *_):
+    return score
+
+
+class Requests(RequestMods):
+    mods: typing.ClassVar = {
+        "own": (None, None), "prefix": (None, prefix), "scaled": (scaled, None), "both": (scaled, prefix)
+    }  # fmt: skip
 
 
 def everything(b, h, q, kv):
@@ -368,9 +394,9 @@ class Kernels(unittest.TestCase):
     def test_wrong_mods_are_refused_by_name(self):
         module = types.ModuleType("my_module")
         for mods, reason in (
-            (None, "return a pair"),
-            (causal, "return a pair"),
-            ((causal,), "return a pair"),
+            (None, "give a pair"),
+            (causal, "give a pair"),
+            ((causal,), "give a pair"),
             ((causal, None), "score_mod, which takes no score, b, h, q_idx, kv_idx"),
             ((None, lambda q, kv: q >= kv), "mask_mod, which takes no b, h, q_idx, kv_idx"),
             (("a", None), "score_mod"),
@@ -381,8 +407,78 @@ class Kernels(unittest.TestCase):
                     serving.mods_of_layers("my_module.mods_of", "attnc_mods")("layers.3")
         for name in ("my_module:mods_of", "mods_of", "my_module.other", "no_module_of_mine.mods_of"):
             with unittest.mock.patch.dict(sys.modules, my_module=module), self.subTest(name):
-                with self.assertRaisesRegex(ValueError, 'attnc_mods is .*give "module.function"'):
+                with self.assertRaisesRegex(ValueError, 'attnc_mods is .*give "module.name"'):
                     serving.mods_of_layers(name, "attnc_mods")
+
+    def test_mods_by_request(self):
+        """Requests of all kinds share launches, whose kernels stay when the mixture changes."""
+        config = types.SimpleNamespace(
+            **vars(CONFIG) | {"model_config": types.SimpleNamespace(logits_processors=[f"{__name__}:Requests"])}
+        )
+        own = lambda b, h, q, kv: (q >= kv) & (q - kv < 9)
+        layer = types.SimpleNamespace(**vars(LAYER) | {"logical_mask_mod": own})
+        masks = {"own": own, "prefix": prefix, "scaled": own, "both": prefix}
+        scores = {"scaled": scaled, "both": scaled}
+        texts = []
+        for is_second, names in (
+            (True, ("own", "prefix", "scaled", "both", "prefix", "own")),
+            (True, ("both",) * 6),
+            (True, (None, "scaled", None, "prefix", "both", "both")),
+            (False, ("prefix", "own", "scaled", "both", "own", "both")),
+        ):
+            names = [name or "own" for name in names]
+            config.use_v2_model_runner = is_second
+            processor = Requests(config, None)
+            batch, made = Batch(**MIXED), builder(PAGE, config)
+            asked = [types.SimpleNamespace(extra_args={"attnc_mod": name} if name != "own" else None) for name in names]
+            if is_second:  # places in the runner's table are not those in the batch
+                places = [7, 0, 3, 1, 2, 5]
+                batch.common.req_idx = numpy.array(places)
+                for place, parameters in zip(places, asked):
+                    processor.add_request(place, parameters)
+            else:
+                moved = [(0, 5, MoveDirectionality.SWAP), (7, 1, MoveDirectionality.UNIDIRECTIONAL)]
+                at = [5, 7, 2, 3, 4, 0]
+                added = [(place, parameters, None, []) for place, parameters in zip(at, asked)]
+                processor.update_state(BatchUpdate(6, removed=[6], added=added, moved=moved))
+                processor.update_state(None)
+            expected = batch.defined(
+                lambda b, *at: masks[names[b]](b, *at), lambda s, b, *at: scores.get(names[b], same)(s, b, *at)  # noqa: B023
+            )
+            with unittest.mock.patch.object(sys.modules[__name__], "builder", lambda page, made=made: made):
+                with unittest.mock.patch.object(serving, "call_of", wraps=serving.call_of) as called:
+                    self.assert_close(batch.attend(layer), expected)
+            texts.append({call.args[0].mod for call in called.call_args_list})
+        # Where a launch's requests begin is a constant at first.
+        self.assertEqual(texts[1:], texts[1:2] * 3)
+
+    def test_wrong_names_of_mods_are_refused(self):
+        parameters = types.SimpleNamespace(extra_args={"attnc_mod": "tree"})
+        with self.assertRaisesRegex(ValueError, "attnc_mod is 'tree': give one of 'own', 'prefix', 'scaled', 'both'"):
+            Requests.validate_params(parameters)
+        for given in (None, {}, {"attnc_mod": None}, {"attnc_mod": "both", "other": 1}):
+            Requests.validate_params(types.SimpleNamespace(extra_args=given))
+        names = (f"{__name__}:Requests",)
+        with self.assertRaisesRegex(VLLMValidationError, "attnc_mod is 'tree'"):  # as each of vLLM's runners asks it
+            build_custom_logits_processors_params_validator(names)(parameters)
+        with self.assertRaisesRegex(VLLMValidationError, "attnc_mod is 'tree'"):
+            validate_logits_processors_parameters(names, parameters)
+        for mods, message in (({}, "a dictionary"), ([causal], "a dictionary"), ({"a": causal}, "give a pair"),
+                              ({"a": (causal, None)}, "as score_mod, which takes no score")):
+            with self.assertRaisesRegex(ValueError, message):
+                type("Wrong", (RequestMods,), {"mods": mods})
+
+    def test_what_mods_by_request_need(self):
+        for changes, message in (
+            ({"cache_config": types.SimpleNamespace(enable_prefix_caching=True)}, "--no-enable-prefix-caching"),
+            ({"parallel_config": types.SimpleNamespace(**vars(CONFIG.parallel_config) | {"pipeline_parallel_size": 2})}, "--pipeline-parallel-size 1"),
+            ({"parallel_config": types.SimpleNamespace(**vars(CONFIG.parallel_config) | {"use_ubatching": True})}, "--enable-dbo"),
+        ):
+            config = types.SimpleNamespace(
+                **vars(CONFIG) | {"model_config": types.SimpleNamespace(logits_processors=[Requests]), **changes}
+            )
+            with self.assertRaisesRegex(NotImplementedError, message):
+                builder(PAGE, config)
 
     def captured(self, batch, q_lens, longest, mode):
         """Returns the metadata with which vLLM captures a graph over the buffers of `batch`, for a dummy batch."""

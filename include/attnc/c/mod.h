@@ -36,6 +36,10 @@ ATTNC_API attnc_status attnc_mod_parse_ir(const char* text, size_t length, const
 ATTNC_API attnc_status attnc_mod_load(const char* path, const attnc_parse_options* options, attnc_mod** mod);
 /// Creates the mod that changes nothing.
 ATTNC_API attnc_status attnc_mod_identity(attnc_mod** mod);
+/// Creates the mod in which sequence b has mods[which[b]], of `count` mods (Mod::choice). `which` declares the capture
+/// that says so: "which: i32[B]".
+ATTNC_API attnc_status attnc_mod_choice(const attnc_mod* const* mods, size_t count, const char* which,
+                                        attnc_mod** choice);
 /// Creates a mod with `count` extents and scalars folded as constants (Mod::pinned).
 ATTNC_API attnc_status attnc_mod_pinned(const attnc_mod* mod, const attnc_pin* pins, size_t count, attnc_mod** pinned);
 /// Destroys a mod. Kernels and preparations made from it live on.
@@ -64,7 +68,7 @@ typedef struct attnc_capture_info {
   attnc_dtype dtype;                  ///< For a tensor: its dtype; else ATTNC_DTYPE_DEFAULT.
   const char* extent[ATTNC_MAX_RANK]; ///< For a tensor: its extents, each "4", "H", "KV_LEN", or a free name.
   int32_t rank;                       ///< For a tensor: its number of axes.
-  int32_t reserved;                   ///< 0.
+  int32_t choices;                    ///< Number of mods that its elements choose between (CaptureInfo); 0: none.
 } attnc_capture_info;
 /// Fills one capture. Tensors come first. Errors: an index out of range.
 ATTNC_API attnc_status attnc_mod_get_capture(const attnc_mod* mod, size_t index, attnc_capture_info* info);

@@ -64,4 +64,15 @@ std::string operationsText(const ModOperations& operations) {
   return text + fmt::format("operations  d_score: {}{}\n", more, more == "none" ? "" : ", beside those of score_mod");
 }
 
+std::string variantsText(const std::vector<ModVariant>& variants) {
+  return labelled("choice", variants, [](const ModVariant& variant) {
+    std::string text;
+    for (auto [name, count] : {std::pair("score_mod", &variant.operations.scoreMod),
+                               {"mask_mod", &variant.operations.maskMod},
+                               {"prob_mod", &variant.operations.probMod}})
+      if (*count) text += fmt::format("{}{}: {}", text.empty() ? "" : "; ", name, levelsText(**count));
+    return variant.when + ": " + text;
+  });
+}
+
 } // namespace attnc::cli

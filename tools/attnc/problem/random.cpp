@@ -62,7 +62,8 @@ const char* const kRandomHelp =
     "Random operands (--random): q, k, v (dout, dlse) are normal with variance 1. Captures that --set\n"
     "and --pin do not give are also drawn.\n\n"
     "Drawn tensors: floats are normal with variance 1/4; bools 0\n"
-    "or 1; integers along Q_LEN or KV_LEN (their last axis) do not decrease from 0 on, like document ids. Scalars:\n"
+    "or 1; integers along Q_LEN or KV_LEN (their last axis) do not decrease from 0 on, like document ids. Sequences\n"
+    "have the mods of a choice in turn. Scalars:\n"
     "integers 1 .. KV_LEN / 2, floats 0.5 .. 1.5, bools true.\n"
     "A free extent is 64, or what the mod asserts of it, unless --set NAME=N gives it.\n"
     "With --large q and k are -1, 0 and 1 and --scale is a power of two, so products are exact. Float tensors along\n"
@@ -187,6 +188,11 @@ void Generator::fillIntegers(const CaptureInfo& capture, HostTensor& tensor) {
       !capture.extent.empty() && (capture.extent.back() == "Q_LEN" || capture.extent.back() == "KV_LEN");
   int64_t most = std::min(std::max<int64_t>(1, problem.kvLen / 2), largest(capture.dtype));
   int64_t row = alongSequence ? tensor.shape.back() : 1;
+  if (capture.choices) { // each mod comes in turn
+    for (int64_t i = 0; i < tensor.elements(); ++i)
+      writeElement(tensor.bytes.data(), capture.dtype, i, double(i % capture.choices));
+    return;
+  }
   // A document starts at about every eighth of a sequence.
   int64_t meanLength = std::max<int64_t>(1, row / 8);
   for (int64_t i = 0, id = 0, count = tensor.elements(); i < count; ++i) {

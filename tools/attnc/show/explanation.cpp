@@ -261,6 +261,17 @@ std::string scoreText(const ScoreCost& cost, KvLoop loop) {
   return text + gradient;
 }
 
+std::string perVariantText(const Explanation& all) {
+  if (all.variants.empty()) return "";
+  if (all.perVariant.empty()) return "            a tile computes all of them for each score\n";
+  std::string text = "            a tile computes that of its sequence:\n";
+  for (size_t i = 0; i < all.variants.size(); ++i)
+    text += fmt::format("            {}: {} a score in full blocks, {} in partial ones{}\n", all.variants[i].when,
+                        all.perVariant[i].full.element, all.perVariant[i].partial.element,
+                        kSelects[int(all.perVariant[i].select)]);
+  return text;
+}
+
 std::string timeText(const PassTime& time) {
   return fmt::format("{} ms on {} {}, median error {:.1f} %, worst {:.1f} % over {} rows", millisecondsText(time.ms),
                      time.gpu, time.clock, time.medianError, time.worstError, time.rows);

@@ -32,6 +32,8 @@ std::string workText(const MaskCensus& census, const std::optional<GridCensus>& 
 
 /// Returns lines "per score": the operations for each score of a full and of a partial block, and the additional ones
 /// of the gradient.
+/// Returns what a score of each mod of a choice costs, or that it costs all of them; empty without a choice.
+std::string perVariantText(const Explanation& all);
 std::string scoreText(const ScoreCost& cost, KvLoop loop);
 
 /// Returns about three digits: "0.801", "12.3".

@@ -162,8 +162,10 @@ def _attend(q, k, v, mods, scale, sequences, wants_lse, deterministic=False):
     given, (scale, q, k, v) = v, _padded(scale, q, k, v)
     is_traced_here = torch.compiler.is_dynamo_compiling()
     if is_traced_here or is_recorded(q, k, v):
-        attend_here = attend_in_graph if is_traced_here else attend_recorded
-        out, lse, _ = attend_here(q, k, v, *mods, scale, sequences)
+        if is_traced_here:  # our own score_mods, which may be joined with dropout
+            out, lse, _ = attend_in_graph(q, k, v, *mods, scale, sequences, is_joined=True)
+        else:
+            out, lse, _ = attend_recorded(q, k, v, *mods, scale, sequences)
         return _cut(out, given), lse
     batch = q.shape[0] if sequences.cu_seqlens_q is None else sequences.cu_seqlens_q.shape[0] - 1
     problem = batch, q.shape[1], k.shape[1], q.shape[2], k.shape[2]

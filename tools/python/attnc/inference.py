@@ -34,6 +34,15 @@ class Inference:
     seconds: float
     noise: dict[str, typing.Any] | None = None
 
+    @property
+    def mask_mod(self) -> typing.Callable[..., typing.Any]:
+        """The function of the text, which reads the captures: for PyTorch's create_block_mask, or to call."""
+        scope = {}
+        exec(self.text, scope)
+        scope.update(zip(("B", "H", "Q_LEN", "KV_LEN"), self.shape))
+        scope.update(self.captures)
+        return scope["mask_mod"]
+
     def __str__(self) -> str:
         lines = [self.text, f"recognised  {'; '.join(self.recognised)}", f"form        {self.form}"]
         lines += [f"capture     {name}: {list(value.shape)}" for name, value in self.captures.items()]

@@ -24,12 +24,13 @@ from .pictures import html_of, shown, unasked
 @dataclasses.dataclass(frozen=True)
 class CapturedValue:
     """A value that a mod needs at launch. `kind` is "tensor", "int", "float" or "bool". A tensor also has a dtype
-    ("f32") and extents ("4", "H", "KV_LEN", or a free name)."""
+    ("f32") and extents ("4", "H", "KV_LEN", or a free name). If its elements choose mods, `choices` is their number."""
 
     name: str
     kind: str
     dtype: str | None = None
     extents: tuple[str, ...] = ()
+    choices: int = 0
 
     def __str__(self) -> str:
         """Returns the declaration: "bias: f32[H, KV_LEN]"."""
@@ -81,6 +82,14 @@ class Mod:
         """Loads a mod from a file. A file named *.ir contains IR text."""
         options, keep = _options("", defines)
         return cls(_made("attnc_mod_load", os.fsencode(path), ctypes.byref(options), keep=keep))._warned()
+
+    @classmethod
+    def choice(cls, mods: typing.Sequence["Mod"], which: str) -> "Mod":
+        """Makes the mod in which sequence b has `mods[which[b]]`. `which` declares the capture that says so:
+        "which: i32[B]". Its captures are those of all mods; equal names are one capture."""
+        mods = list(mods)  # whose handles live until the call is made
+        handles = (ctypes.c_void_p * len(mods))(*(mod._handle.address for mod in mods))
+        return cls(_made("attnc_mod_choice", handles, len(mods), which.encode()))
 
     @property
     def ir(self) -> str:
@@ -213,7 +222,7 @@ class Mod:
         if KINDS[info.kind] != "tensor":
             return CapturedValue(info.name.decode(), KINDS[info.kind])
         extents = tuple(info.extent[axis].decode() for axis in range(info.rank))
-        return CapturedValue(info.name.decode(), "tensor", DTYPE_NAMES[info.dtype], extents)
+        return CapturedValue(info.name.decode(), "tensor", DTYPE_NAMES[info.dtype], extents, info.choices)
 
     def _warning(self, index):
         found = Diagnostic()

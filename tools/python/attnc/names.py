@@ -111,6 +111,65 @@ def or_masks(*masks):
     return mask_mod
 
 
+def choice(which, *mods):
+    """Returns the mod that sequence b has: `mods[which[b]]`.
+
+    `which` holds an int for each sequence. The mods are mask_mods, or score_mods. Another int than 0 to len(mods) - 1
+    is an error if it can be seen, else all scores of the sequence are masked.
+    """
+    if not mods:
+        raise TypeError("choice(which, *mods) takes at least one mod")
+    _check_choice(which, len(mods))
+
+    def mod(*arguments):
+        if len(arguments) not in (4, 5):
+            raise TypeError("a mod takes (b, h, q_idx, kv_idx), or (score, b, h, q_idx, kv_idx)")
+        taken = which[arguments[-4]]
+        home = type(taken).__module__.partition(".")[0]
+        if home == "torch":
+            from torch import where
+        elif home in ("jax", "jaxlib"):
+            from jax.numpy import where
+        elif getattr(taken, "ndim", 0):
+            from numpy import where
+        else:
+            _check_choice([taken], len(mods))
+            return mods[int(taken)](*arguments)
+        chosen = False if len(arguments) == 4 else -math.inf
+        for i in reversed(range(len(mods))):
+            chosen = where(taken == i, mods[i](*arguments), chosen)
+        return chosen
+
+    return mod
+
+
+def _check_choice(which, count):
+    """Raises if elements that the host can read choose none of the mods."""
+    home = type(which).__module__.partition(".")[0]
+    if home == "torch":
+        import torch
+
+        # Others are on a GPU, or have no values: they are traced.
+        if type(which) not in (torch.Tensor, torch.nn.Parameter) or which.device.type != "cpu":
+            return
+        if torch.compiler.is_compiling() or torch._C._functorch.is_functorch_wrapped_tensor(which):
+            return
+        which = which.tolist()
+    elif home in ("jax", "jaxlib"):
+        import jax
+
+        if isinstance(which, jax.core.Tracer) or any(device.platform != "cpu" for device in which.devices()):
+            return
+        which = which.tolist()
+    elif hasattr(which, "tolist"):
+        which = which.tolist()
+    if not hasattr(which, "__iter__"):
+        return
+    for b, taken in enumerate(which):
+        if hasattr(taken, "__index__") and not 0 <= int(taken) < count:
+            raise ValueError(f"which[{b}] is {int(taken)}, and there are {count} mods: give 0 to {count - 1}")
+
+
 def noop_mask(b, h, q_idx, kv_idx):
     """A mask_mod that is true everywhere."""
     return True

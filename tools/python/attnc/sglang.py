@@ -7,24 +7,28 @@ SGLang finds this module by its entry point, `sglang.srt.plugins`. Layers may ha
     ATTNC_SGLANG_MODS=my_module.mods_of python -m sglang.launch_server ...
 
 Here my_module.mods_of(layer_id) returns a pair (score_mod, mask_mod); either may be None. They are as in attnc.vllm.
+ATTNC_SGLANG_REQUEST_MODS=my_module.mods names a dictionary from names to such pairs. A request whose `custom_params` are
+{"attnc_mod": NAME} has those of this name, where None is the layer's own; one without has the first pair.
 
 Serves decoder layers over caches in bfloat16, float16 and fp8 (E4M3): decodes, prompts with or without a cached prefix,
 mixed batches, windows, soft caps, sinks, and the verification of drafts, also of trees.
 """
 
 import dataclasses
+import functools
 import itertools
 import os
 import typing
+import weakref
 
 import torch
 from sglang.srt.layers.attention.base_attn_backend import AttentionBackend
 from sglang.srt.layers.radix_attention import AttentionType
 
-from .torch.serving import FP8, Attention, Group, Scales, groups_of, mods_of_layers
+from .torch.serving import FP8, Attention, Chosen, Group, NamedMods, Scales, groups_of, imported, mods_of_layers
 
 _NAME = "attnc"  # of --attention-backend
-_MODS = "ATTNC_SGLANG_MODS"
+_MODS, _REQUEST_MODS = "ATTNC_SGLANG_MODS", "ATTNC_SGLANG_REQUEST_MODS"
 _PAGE_SIZES = 1, 2, 4, 8, 16, 32, 64, 128, 256
 
 
@@ -74,6 +78,27 @@ class AttncMetadata:
         return self._masks[own]
 
 
+@functools.cache
+def _named(name: str | None) -> NamedMods | None:
+    """Returns the mods of requests that the environment names."""
+    return NamedMods(imported(name, _REQUEST_MODS), f"{_REQUEST_MODS}: {name}") if name else None
+
+
+def _check_request(_result, params, *_):
+    """Raises ValueError for a request that names unknown mods. Runs behind SGLang's own check of sampling parameters."""
+    _named(os.environ[_REQUEST_MODS]).number_of(params.custom_params)
+
+
+_backends: "weakref.WeakSet[AttncBackend]" = weakref.WeakSet()  # whose requests choose
+
+
+def _note_requests(_result, _cls, batch, *_, **__):
+    """Tells backends of requests that begin. Runs behind ForwardBatch.init_new(), which still knows the requests."""
+    if batch.forward_mode.is_extend():
+        for backend in _backends:
+            backend.note(batch.reqs)
+
+
 class AttncBackend(AttentionBackend):
     """The attention of a model runner. Raises NotImplementedError for what a launch cannot compute."""
 
@@ -91,11 +116,42 @@ class AttncBackend(AttentionBackend):
         self.forward_metadata: AttncMetadata | None = None
         name = os.environ.get(_MODS)
         self.mods_of = mods_of_layers(name, _MODS) if name else None
+        self.chosen, named = None, _named(os.environ.get(_REQUEST_MODS))
+        if named is not None:
+            if not runner.server_args.disable_radix_cache:
+                raise NotImplementedError(
+                    "attnc's mods by request do not go with a cache of prefixes, whose pages would hold what other mods "
+                    "computed: set --disable-radix-cache"
+                )
+            self.named, self.numbers = named, {}  # by slot of a request, of which 0 is the first
+            new = lambda: torch.zeros(len(self.slots), dtype=torch.int32, device=self.device)  # noqa: E731
+            self.number_of_slot, self.chosen = new(), Chosen(named, new())
+            _backends.add(self)
+
+    def note(self, requests: typing.Iterable[typing.Any]) -> None:
+        """Keeps what SGLang's requests chose."""
+        new = {}
+        for request in requests:
+            slot, number = int(request.req_pool_idx), self.named.number_of(request.sampling_params.custom_params)
+            if self.numbers.get(slot, 0) != number:
+                new[slot] = self.numbers[slot] = number
+        if new:
+            pairs = torch.tensor([*new.items()], dtype=torch.int64, pin_memory=self.slots.is_cuda)
+            slots, numbers = pairs.to(self.device, non_blocking=True).unbind(1)
+            self.number_of_slot[slots] = numbers.int()
 
     # ------------------------------------------------------------------------------------------------------- batches
 
+    def _choose(self, batch):
+        """Fills what the requests of a batch chose."""
+        if self.chosen is None:
+            return
+        indices = batch.req_pool_indices
+        torch.index_select(self.number_of_slot, 0, indices, out=self.chosen.which[: len(indices)])
+
     def init_forward_metadata(self, forward_batch: typing.Any) -> None:
         self.forward_metadata = None
+        self._choose(forward_batch)
         if not forward_batch.forward_mode.is_idle():
             self.forward_metadata = self._metadata(forward_batch, self._lengths(forward_batch), self._table(forward_batch))
 
@@ -112,6 +168,7 @@ class AttncBackend(AttentionBackend):
         mode, count = forward_batch.forward_mode, forward_batch.batch_size
         if not (mode.is_decode_or_idle() or mode.is_target_verify()):
             raise NotImplementedError(f"attnc captures no graphs of {mode.name}: set --disable-prefill-cuda-graph")
+        self._choose(forward_batch)
         lengths, table = self.graph_lengths[:count], self.graph_table[:count]
         lengths.copy_(self._lengths(forward_batch))
         self._table(forward_batch, table)
@@ -201,6 +258,7 @@ class AttncBackend(AttentionBackend):
         if self.is_fp8:
             scales = Scales(self.one, *(self.one if x is None else x for x in (layer.k_scale, layer.v_scale)))
         metadata = self.forward_metadata
+        mods = mods if self.chosen is None else self.chosen.of(mods)
         mods = mods[0], metadata.mask_mod(mods[1])
         for group in metadata.groups:
             attention.attend(group, q, *pages, out, mods, True, scales)
@@ -276,3 +334,11 @@ def register() -> None:
     if _NAME not in ATTENTION_BACKEND_CHOICES:
         add_attention_backend_choices([_NAME])
     register_attention_backend(_NAME)(AttncBackend)
+    if os.environ.get(_REQUEST_MODS):
+        from sglang.srt.plugins.hook_registry import HookRegistry, HookType
+
+        for target, hook in (
+            ("sampling.sampling_params.SamplingParams.verify", _check_request),
+            ("model_executor.forward_batch_info.ForwardBatch.init_new", _note_requests),
+        ):  # fmt: skip
+            HookRegistry.register(f"sglang.srt.{target}", hook, HookType.AFTER)

@@ -22,6 +22,7 @@ from .torch.block_mask import BlockMask
 from .torch.flex import autocast, flex_attention, seed_like, with_prob
 from .torch.graphs import attend_in_graph, attend_recorded, is_recorded, is_traced
 from .torch.kernels import check_dtype
+from .torch.masks import MASKS
 from .torch.serving import weight_of_keys
 from .torch.translation import translate
 
@@ -272,7 +273,10 @@ def attention(
         block_mask = attention_mask
     elif isinstance(attention_mask, torch.Tensor):
         attention_mask = attention_mask[..., : key.shape[2]]
-        if attention_mask.dtype == torch.bool:
+        block_mask = None if torch.compiler.is_compiling() else MASKS.of(attention_mask, query.shape[2], key.shape[2])
+        if block_mask is not None:
+            pass  # what the tensor is
+        elif attention_mask.dtype == torch.bool:
             mask_mod = _mask_of(attention_mask)
         else:
             bias = attention_mask if bias is None else bias + attention_mask
@@ -310,8 +314,9 @@ def _attend(query, key, value, softcap, bias, dropout_p, mask_mod, mask, sequenc
     scale = head_dim**-0.5 if scaling is None else float(scaling)
     if is_traced_here or is_recorded(query, key, value):
         score_mod = _changed(softcap, bias, dropout_p, query)
-        attend_here = attend_in_graph if is_traced_here else attend_recorded
-        return attend_here(query, key, value, score_mod, mask_mod, scale, sequences)[:2]
+        if is_traced_here:  # our own score_mods, which may be joined with dropout
+            return attend_in_graph(query, key, value, score_mod, mask_mod, scale, sequences, is_joined=True)[:2]
+        return attend_recorded(query, key, value, score_mod, mask_mod, scale, sequences)[:2]
     if sequences.cu_seqlens_q is not None:
         batch = sequences.cu_seqlens_q.shape[0] - 1
     problem = batch, heads, key.shape[1], q_len, key.shape[2]

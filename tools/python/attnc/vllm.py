@@ -9,7 +9,7 @@ vLLM finds this module by its entry point, `vllm.general_plugins`. Layers may ha
 Here my_module.mods_of(layer_name) returns a pair (score_mod, mask_mod); either may be None. score_mod
 (score, b, h, q_idx, kv_idx) changes scores before the layer's soft cap and ALiBi. mask_mod (b, h, q_idx, kv_idx)
 replaces the causal mask; a window of the layer still holds. b is the request's place in the batch, h counts the heads of
-this rank, q_idx and kv_idx are positions in the request's sequence.
+this rank, q_idx and kv_idx are positions in the request's sequence. Requests choose mods by attnc.vllm_requests.
 
 Serves the caches of decoder layers in bfloat16, float16 and fp8 (E4M3): causal and bidirectional masks, windows, ALiBi,
 soft caps, sinks, and images whose tokens see one another, all with pages and with queries of any number. If the cache is
@@ -26,7 +26,8 @@ from vllm.v1.attention.backend import (
 )  # fmt: skip
 
 from .quantise import quantise
-from .torch.serving import FP8, Attention, Group, Scales, group_of_all, groups_of, mods_of_layers
+from .torch.serving import FP8, Attention, Chosen, Group, Scales, group_of_all, groups_of, mods_of_layers
+from .vllm_requests import of_model
 
 _PAGE_SIZES = [16, 32, 64, 128, 256]
 _FP8 = "fp8", "fp8_e4m3"  # names of one dtype
@@ -98,6 +99,7 @@ class AttncMetadata:
     num_actual_tokens: int
     causal: bool
     slot_mapping: torch.Tensor
+    chosen: Chosen | None = None  # what requests chose
 
 
 class AttncMetadataBuilder(AttentionMetadataBuilder[AttncMetadata]):
@@ -121,6 +123,11 @@ class AttncMetadataBuilder(AttentionMetadataBuilder[AttncMetadata]):
                 layer = vllm_config.compilation_config.static_forward_context[layer_name]
                 for attribute, mod in zip((_SCORE_MOD, _MASK_MOD), mods_of(layer_name)):
                     setattr(layer, attribute, mod)
+        self.requests, self.chosen = of_model(getattr(vllm_config.model_config, "logits_processors", None)), None
+        if self.requests is not None:
+            _check_requests(vllm_config)
+            places = torch.zeros(vllm_config.scheduler_config.max_num_seqs, dtype=torch.int32, device=device)
+            self.chosen = Chosen(self.requests.named, places)
 
     def build(self, common_prefix_len: int, common_attn_metadata: typing.Any, fast_build: bool = False) -> AttncMetadata:
         common = common_attn_metadata
@@ -128,8 +135,22 @@ class AttncMetadataBuilder(AttentionMetadataBuilder[AttncMetadata]):
             raise NotImplementedError(
                 "attnc needs one kind of mask for all requests of a batch, and vLLM asks for causal and bidirectional ones"
             )
+        if self.chosen is not None:
+            self.chosen.set(self._numbers_of(common))
         groups = groups_of(common, self.reorder_batch_threshold)
-        return AttncMetadata(groups, common.num_actual_tokens, common.causal, common.slot_mapping)
+        return AttncMetadata(groups, common.num_actual_tokens, common.causal, common.slot_mapping, self.chosen)
+
+    def _numbers_of(self, common):
+        """Returns the numbers of the mods of a batch's requests; 0 for padding."""
+        places = range(common.num_reqs)
+        if self.vllm_config.use_v2_model_runner:
+            if common.req_idx is None:
+                raise NotImplementedError(
+                    f"attnc does not know which requests a batch has, whose mods {self.requests.__name__} tells: draft models "
+                    "need another attention_backend"
+                )
+            places = [*common.req_idx.tolist(), *[-1] * common.num_reqs][: common.num_reqs]
+        return [self.requests.numbers.get(place, 0) for place in places]
 
     def build_for_cudagraph_capture(self, common_attn_metadata: typing.Any) -> AttncMetadata:
         """The graph serves later batches. Unless all of them are decodes of as many queries, it has one launch: a ragged
@@ -150,6 +171,19 @@ class AttncMetadataBuilder(AttentionMetadataBuilder[AttncMetadata]):
             for group in metadata.groups
         ]
         return dataclasses.replace(metadata, groups=groups, slot_mapping=slot_mapping)
+
+
+def _check_requests(config):
+    """Raises NotImplementedError where requests cannot have mods of their own."""
+    parallel = config.parallel_config
+    for is_so, what in (
+        (config.cache_config.enable_prefix_caching,
+         "a cache of prefixes, whose pages would hold what other mods computed: set --no-enable-prefix-caching"),
+        (parallel.pipeline_parallel_size > 1, "pipelines, whose first ranks are not told: set --pipeline-parallel-size 1"),
+        (parallel.use_ubatching, "micro-batches: unset --enable-dbo"),
+    ):  # fmt: skip
+        if is_so:
+            raise NotImplementedError(f"attnc's mods by request do not go with {what}")
 
 
 class AttncImpl(AttentionImpl[AttncMetadata]):
@@ -213,6 +247,8 @@ class AttncImpl(AttentionImpl[AttncMetadata]):
         if self.is_fp8:
             k, v, scales = k.view(FP8), v.view(FP8), Scales(layer._q_scale, layer._k_scale, layer._v_scale)
         mods = getattr(layer, _SCORE_MOD, None), getattr(layer, _MASK_MOD, None)
+        if attn_metadata.chosen is not None:
+            mods = attn_metadata.chosen.of(mods, attn_metadata.causal)
         for group in attn_metadata.groups:
             self.attention.attend(group, query, k, v, output, mods, attn_metadata.causal, scales)
         return output

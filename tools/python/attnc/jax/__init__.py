@@ -8,9 +8,9 @@ Needs jax 0.10 or later.
 """
 
 from ..errors import UntranslatableError
-from ..names import and_masks, noop_mask, or_masks
+from ..names import and_masks, choice, noop_mask, or_masks
 from .flex import BlockMask, create_block_mask, flex_attention
 
 __all__ = [
-    "BlockMask", "UntranslatableError", "and_masks", "create_block_mask", "flex_attention", "noop_mask", "or_masks",
+    "BlockMask", "UntranslatableError", "and_masks", "choice", "create_block_mask", "flex_attention", "noop_mask", "or_masks",
 ]  # fmt: skip

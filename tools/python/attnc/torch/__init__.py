@@ -10,15 +10,18 @@ import typing
 from torch.nn.attention import flex_attention as _flex
 from torch.nn.attention.flex_attention import and_masks, create_mask, noop_mask, or_masks
 
+from ..names import choice
 from .block_mask import BlockMask, create_block_mask
 from .errors import OperandError, UntranslatableError
 from .flex import AuxOutput, AuxRequest, FlexKernelOptions, flex_attention
 from .inspection import explain
+from .masks import infer_masks, inferred_masks
 from .translation import Translation, translate
 
 __all__ = [
     "AuxOutput", "AuxRequest", "BlockMask", "FlexKernelOptions", "OperandError", "Translation", "UntranslatableError",
-    "and_masks", "create_block_mask", "create_mask", "explain", "flex_attention", "noop_mask", "or_masks", "translate",
+    "and_masks", "choice", "create_block_mask", "create_mask", "explain", "flex_attention", "infer_masks",
+    "inferred_masks", "noop_mask", "or_masks", "translate",
 ]  # fmt: skip
 
 # Whatever else the installed PyTorch exports: create_nested_block_mask in 2.6, and what later versions may add.

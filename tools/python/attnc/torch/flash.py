@@ -14,8 +14,10 @@ import torch
 
 from ..launch import ALIGNED, Launch, Sequences
 from .calls import call_of, rows_of, run_backward
-from .flex import seed_like, with_prob
+from .flex import flex_attention, seed_like, with_prob
+from .graphs import is_recorded
 from .kernels import ANEW, like
+from .masks import MASKS
 from .translation import translate
 
 __all__ = ["register"]
@@ -161,11 +163,42 @@ def _scaled_dot_product_flash_attention_backward(*arguments, scale=None):
     return tuple(x.transpose(1, 2) for x in found)
 
 
+_sdpa = torch.ops.aten.scaled_dot_product_attention.default
+
+
+def _scaled_dot_product_attention(
+    query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, *, scale=None, enable_gqa=False
+):  # fmt: skip
+    """Computes with masks that are what a mask_mod says; PyTorch chooses what computes the others."""
+    mask = None
+    if attn_mask is not None and not is_causal and _takes(query, key, value, enable_gqa):
+        mask = MASKS.of(attn_mask, query.shape[2], key.shape[2])
+    if mask is None or not all(mine in (1, size) for mine, size in zip(mask.shape, query.shape[:2])):
+        return _sdpa.decompose(
+            query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa
+        )  # fmt: skip
+    return flex_attention(query, key, value, None, mask, scale, enable_gqa, dropout_p=dropout_p)
+
+
+def _takes(query, key, value, enable_gqa):
+    """Whether these are operands of a flash attention, which is not turned off."""
+    batch, heads, _, width = query.shape if query.dim() == 4 else (0, 0, 0, 0)
+    shape = batch, key.shape[1] if enable_gqa and key.dim() == 4 else heads, key.shape[-2]
+    return (
+        0 < width <= 256 and key.shape == (*shape, width) and value.shape[:-1] == shape and heads % max(1, shape[1]) == 0
+        and value.shape[-1] <= 256 and query.dtype == key.dtype == value.dtype
+        and query.dtype in (torch.bfloat16, torch.float16) and torch.backends.cuda.flash_sdp_enabled()
+        and not is_recorded(query, key, value)
+    )  # fmt: skip
+
+
 class _Active:
     """The functions as PyTorch's operators, until remove()."""
 
     def __init__(self, key="CUDA"):
-        self.library = torch.library.Library("aten", "IMPL", key)
+        self.library = torch.library.Library("aten", "IMPL")
+        for where in (key, f"Autograd{key}"):  # before masks become floats
+            self.library.impl("scaled_dot_product_attention", _scaled_dot_product_attention, where)
         for function in (
             _flash_attention_forward, _flash_attention_forward_no_dropout_inplace, _flash_attention_backward,
             _scaled_dot_product_flash_attention, _scaled_dot_product_flash_attention_backward,
@@ -180,7 +213,8 @@ class _Active:
 def register() -> None:
     """Registers attnc as an implementation of flash attention: `activate_flash_attention_impl("attnc")` of
     torch.nn.attention takes it, for this process, and `restore_flash_attention_impl()` goes back. It serves bfloat16 and
-    float16 without key lengths in use, ALiBi slopes, and pages; for these it raises RuntimeError.
+    float16 without key lengths in use, ALiBi slopes, and pages; for these it raises RuntimeError. It also serves
+    `attn_mask` of scaled_dot_product_attention, if that is what a mask_mod says; see attnc.torch.infer_masks.
 
     Raises NotImplementedError if this PyTorch has no registry, which came with 2.11."""
     found = getattr(torch.nn.attention, "register_flash_attention_impl", None)

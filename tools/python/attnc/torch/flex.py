@@ -255,7 +255,8 @@ def flex_attention(
     OperandError for a block mask of other lengths or of another device, and NotImplementedError for a NestedTensor, a
     DTensor, operands without four dims, and head dims that "fp8" does not take.
     """
-    if prob_mod is not None or dropout_p:
+    given, result_dtype, is_joined = (query, key, value), None, prob_mod is not None or bool(dropout_p)
+    if is_joined:
         score_mod = with_prob(score_mod, prob_mod, dropout_p, seed_like, query)
     is_traced_here = torch.compiler.is_dynamo_compiling()
     wants_lse, wants_max = return_lse or return_aux is not None, return_aux is not None and return_aux.max_scores
@@ -274,19 +275,15 @@ def flex_attention(
             return _returned(out, lse, row_max, return_lse, return_aux)
     if not query.dtype == key.dtype == value.dtype:
         query, key, value = autocast(query, key, value)
-        found = flex_attention(
-            *alike(query, key, value), score_mod, block_mask, scale, enable_gqa, return_lse, kernel_options,
-            return_aux=return_aux,
-        )  # fmt: skip
-        return (found[0].to(query.dtype), *found[1:]) if isinstance(found, tuple) else found.to(query.dtype)
+        result_dtype, look = query.dtype, None
+        query, key, value = alike(query, key, value)
     is_recorded_here = not is_traced_here and is_recorded(query, key, value)
     if is_traced_here or is_recorded_here or query.is_nested:
         _check_classes(query, key, value)
     options, fp8 = _options_of(kernel_options)
     if is_traced_here and (not is_traced or options):  # this breaks the graph
         return _outside_of_graphs(
-            query, key, value, score_mod, block_mask, scale, enable_gqa, return_lse, kernel_options,
-            return_aux=return_aux,
+            *given, score_mod, block_mask, scale, enable_gqa, return_lse, kernel_options, return_aux=return_aux
         )  # fmt: skip
     if _is_any_autocast_enabled():
         query, key, value = autocast(query, key, value)
@@ -309,8 +306,11 @@ def flex_attention(
     scale = default_scale if scale is None else float(scale)
     if is_traced_here or is_recorded_here:
         _check(query, key, value, enable_gqa, block_mask)
-        attend_here = attend_in_graph if is_traced_here else attend_recorded
-        results = attend_here(query, key, value, score_mod, mask_mod, scale, wants_max=wants_max, fp8=fp8)
+        options = {"wants_max": wants_max, "fp8": fp8}
+        if is_traced_here:
+            results = attend_in_graph(query, key, value, score_mod, mask_mod, scale, is_joined=is_joined, **options)
+        else:
+            results = attend_recorded(query, key, value, score_mod, mask_mod, scale, **options)
     else:
         problem = batch, heads, key.shape[1], q_len, key.shape[2]
         try:
@@ -328,6 +328,8 @@ def flex_attention(
         check, operands = (_check, query, key, value, enable_gqa, block_mask), (query, key, value)
         seen = None if look is None else lambda call: remember(look, operands, translation, launch, default_scale, call)
         results = attend(launch, query, key, value, captures, wants_lse, check, seen)
+    if result_dtype is not None:
+        results = results[0].to(result_dtype), *results[1:]
     return _returned(*results, return_lse, return_aux)
 
 

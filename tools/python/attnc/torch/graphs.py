@@ -23,6 +23,7 @@ from torch.autograd import forward_ad
 from torch.fx.experimental import symbolic_shapes
 from torch.fx.experimental.proxy_tensor import ProxyTorchDispatchMode, get_proxy_mode
 
+from .._diagnostics import of_result
 from .._ir_text import DIMS
 from ..launch import ALIGNED, Launch, Sequences
 from ..prob_mods import joined
@@ -42,10 +43,11 @@ class _InGraph(HigherOrderOperator):
     @torch._disable_dynamo
     def __call__(self, query, key, value, score_mod, mask, scale, options, score_captures=(), mask_captures=()):
         """`mask` is (kv_lengths, cu_seqlens, longest) as of attnc::attention, and mask_mod. `options` are members of a
-        Launch. When traced, the mods are graph modules, followed by their captured tensors and by numbers that may
+        Launch, and `is_joined` as of attend_in_graph(). When traced, the mods are graph modules, followed by their captured tensors and by numbers that may
         change."""
         kv_lengths, cu_seqlens, longest, mask_mod = mask
         if not all(isinstance(mod, torch.fx.GraphModule) for mod in (score_mod, mask_mod)):
+            options = {name: option for name, option in options.items() if name != "is_joined"}
             return attend_recorded(
                 query, key, value, None if score_mod is _identity else score_mod,
                 None if mask_mod is _everything else mask_mod, scale,
@@ -181,6 +183,13 @@ def _has_prob(graph):
     return isinstance(result, (tuple, list)) and len(result) == 2
 
 
+def _check_one_result(graph):
+    """Raises UntranslatableError if a traced score_mod, which is not that of joined(), returns several values."""
+    result = list(graph.graph.nodes)[-1].args[0]
+    if isinstance(result, (tuple, list)) and len(result) != 1:
+        raise of_result(None, "score_mod", "score-result", "a tuple" if isinstance(result, tuple) else "a list")
+
+
 def _traced(graph, captures, at=0):
     """Returns the function of one result of a traced mod over captures."""
 
@@ -225,6 +234,9 @@ def _extents(query, key):
 def _lowered(query, key, value, score_mod, mask, scale, options, score_captures=(), mask_captures=()):
     """Returns attnc::attention of traced mods."""
     kv_lengths, cu_seqlens, longest, mask_mod = mask
+    options = dict(options)
+    if not options.pop("is_joined"):
+        _check_one_result(score_mod)
     query, key, value = rows_of(query), rows_of(key), rows_of(value)
     problem = _extents(query, key)
     score_captures, mask_captures = (
@@ -290,12 +302,13 @@ def _traced_class(known, base):
 is_traced = _is_traced()
 
 
-def attend_in_graph(query, key, value, score_mod, mask_mod, scale, sequences=ALIGNED, **options):
-    """Returns (out, lse, row_max), as attend() does. `options` are other members of a Launch."""
+def attend_in_graph(query, key, value, score_mod, mask_mod, scale, sequences=ALIGNED, is_joined=False, **options):
+    """Returns (out, lse, row_max), as attend() does. `is_joined`: whether score_mod is that of joined(), and has further
+    results. `options` are other members of a Launch."""
     return in_graph(
         query, key, value, _identity if score_mod is None else score_mod,
         (sequences.kv_lengths, sequences.cu_seqlens_q, sequences.max_q_len, _everything if mask_mod is None else mask_mod),
-        scale, options,
+        scale, {"is_joined": is_joined, **options},
     )  # fmt: skip
 
 

@@ -16,6 +16,7 @@ import typing
 import torch
 
 from ..launch import Launch, Sequences
+from ..names import choice
 from .calls import call_of
 from .fp8 import Rounding
 from .kernels import ALIGNMENT
@@ -104,29 +105,99 @@ def _group(batch, requests, starts, decodes, longest=None):
     return Group(requests, tokens, end - first, sequences.max_q_len or q_lens[0], sequences, images, decodes)
 
 
+def imported(name: str, setting: str) -> typing.Any:
+    """Returns the user's object `name`, "module.attribute". Raises ValueError, which names the `setting`."""
+    try:
+        module, _, attribute = name.rpartition(".")
+        return getattr(importlib.import_module(module), attribute)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ValueError(f'{setting} is {name!r}: give "module.name", which Python can import ({error})') from error
+
+
+def _check_mods(mods, what):
+    """Raises ValueError unless `mods` is a pair of a score_mod and a mask_mod, each of which may be None."""
+    if not isinstance(mods, (tuple, list)) or len(mods) != 2:
+        raise ValueError(f"{what} {mods!r}: give a pair (score_mod, mask_mod), each or None")
+    for kind, mod, given in zip(("score_mod", "mask_mod"), mods, ("score, b, h, q_idx, kv_idx", "b, h, q_idx, kv_idx")):
+        if mod is None:
+            continue
+        try:
+            inspect.signature(mod).bind(*given.split(", "))
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"{what} {mod!r} as {kind}, which takes no {given}") from error
+
+
 def mods_of_layers(name: str, setting: str) -> typing.Callable[[typing.Any], tuple]:
     """Returns the user's function `name`, "module.function", with its results checked: it maps a layer to a score_mod and a
     mask_mod or None. Raises ValueError, which names the `setting`."""
-    try:
-        module, _, attribute = name.rpartition(".")
-        function = getattr(importlib.import_module(module), attribute)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise ValueError(f'{setting} is {name!r}: give "module.function", which Python can import ({error})') from error
+    function = imported(name, setting)
 
     def checked(layer):
         mods = function(layer)
-        if not isinstance(mods, (tuple, list)) or len(mods) != 2:
-            raise ValueError(f"{setting}: {name}({layer!r}) returns {mods!r}: return a pair (score_mod, mask_mod), each or None")
-        for kind, mod, given in zip(("score_mod", "mask_mod"), mods, ("score, b, h, q_idx, kv_idx", "b, h, q_idx, kv_idx")):
-            if mod is None:
-                continue
-            try:
-                inspect.signature(mod).bind(*given.split(", "))
-            except (TypeError, ValueError) as error:
-                raise ValueError(f"{setting}: {name}({layer!r}) returns {mod!r} as {kind}, which takes no {given}") from error
+        _check_mods(mods, f"{setting}: {name}({layer!r}) returns")
         return mods
 
     return checked
+
+
+class NamedMods:
+    """Mods from which requests choose: a dictionary from names to pairs (score_mod, mask_mod), where None is the layer's
+    own. Requests without a name have the first pair. Raises ValueError, which says `where` the dictionary is from."""
+
+    KEY = "attnc_mod"  # under which requests give a name
+
+    def __init__(self, given: typing.Any, where: str):
+        if not isinstance(given, dict) or not given:
+            raise ValueError(f"{where} is {given!r}: give a dictionary from names to pairs (score_mod, mask_mod)")
+        for key, mods in given.items():
+            _check_mods(mods, f"{where}[{key!r}] is")
+        self.pairs = [*given.values()]
+        self._numbers = {key: number for number, key in enumerate(given)}
+
+    def number_of(self, arguments: typing.Mapping[str, typing.Any] | None) -> int:
+        """Returns the number of the mods that a request's arguments name. Raises ValueError."""
+        name = (arguments or {}).get(self.KEY)
+        if name is None:
+            return 0
+        if not isinstance(name, str) or name not in self._numbers:
+            raise ValueError(f"{self.KEY} is {name!r}: give one of {', '.join(map(repr, self._numbers))}")
+        return self._numbers[name]
+
+
+class Chosen:
+    """The mods that requests chose. `which` i32 [requests] has their numbers, and is read by each launch."""
+
+    def __init__(self, mods: NamedMods, which: torch.Tensor):
+        self.which, self._pairs, self._made = which, mods.pairs, {}
+
+    def of(self, own: tuple, causal: bool = True) -> tuple:
+        """Returns the score_mod and the mask_mod of a layer with mods of its `own`."""
+        key = *own, causal
+        if key not in self._made:
+            scores, masks = ([of if mine is None else mine for mine in all_of] for of, all_of in zip(own, zip(*self._pairs)))
+            self._made[key] = (
+                self._joined(scores, lambda score, b, h, q_idx, kv_idx: score),
+                self._joined(masks, _causal if causal else _everything),
+            )
+        return self._made[key]
+
+    def _joined(self, mods, otherwise):
+        if all(mod is mods[0] for mod in mods):
+            return mods[0]
+        return choice(self.which, *[otherwise if mod is None else mod for mod in mods])
+
+    def set(self, numbers: typing.Sequence[int]) -> None:
+        """Writes the numbers of the first requests, without a wait for the GPU."""
+        new = torch.tensor(numbers, dtype=torch.int32, pin_memory=self.which.is_cuda)
+        self.which[: len(numbers)].copy_(new, non_blocking=True)
+
+
+def _causal(b, h, q_idx, kv_idx):
+    return q_idx >= kv_idx
+
+
+def _everything(b, h, q_idx, kv_idx):
+    return kv_idx >= 0
 
 
 class Scales(typing.NamedTuple):
