@@ -18,9 +18,9 @@ public:
   /// `gradients` are outputs of the module. The arguments must outlive this object.
   CaptureSums(const ir::Module& module, const ir::Bindings& bindings, const ir::CaptureGradients& gradients);
 
-  /// Adds the contribution of one live element. `score`: before score_mod; `weight`: its p; `grad`: gradient of
-  /// score_mod's result.
-  void add(double score, double weight, double grad, int64_t b, int64_t h, int64_t q, int64_t kv);
+  /// Adds the contribution of one live element, or of a row's sink. `score`: before score_mod; `weight`: its p; `grad`:
+  /// gradient of what the function of the mod returns.
+  void add(double score, double weight, double grad, int64_t b, int64_t h, int64_t q, int64_t kv, bool ofSink = false);
 
   /// Returns the sums by capture, in the requested order, dense, with the capture's shape.
   const std::vector<std::vector<double>>& values() const { return sums; }
@@ -30,6 +30,7 @@ public:
 private:
   struct Place {
     size_t capture;
+    bool ofSink;
     int64_t rounds;
     ir::Evaluator value;
     std::vector<ir::Evaluator> indices;
