@@ -4,6 +4,8 @@
 exp(score) / (exp(sink[h]) + sum of exp(score))
 """
 
+from attnc import H, f32
+
 sink: f32[H]
 CAUSAL = True
 
