@@ -24,7 +24,7 @@ extern "C" __global__ void __launch_bounds__(32 * kWarps)
   const int warp = threadIdx.x / 32, row = blockIdx.x % of_cta * kRows + warp / kWarpsOfRow;
   if (warp >= kRows * kWarpsOfRow || row >= tile.rows) return;
   const ItemShare share = {.item = shared.item, .first_cta = cta, .parts = shared.parts, .place = shared.place};
-  merge_rows<1, 1, 32>(p, share, tile, row, warp % kWarpsOfRow * 32);
+  merge_rows<1, 1, 32>(p, args, share, tile, row, warp % kWarpsOfRow * 32);
 }
 
 } // namespace attnc::decode

@@ -147,7 +147,8 @@ ATTNC_DEVICE int first_row() { return int(threadIdx.x) / 32 % 4 * 16 + Out::row(
 
 /// Stores a half of O of an item: results, or this CTA's part. The first half brings lse and row maximum.
 template <int Half>
-ATTNC_DEVICE void store_half(const Out& o, const RowState (&state)[2], const DecodeParams& decode, const Work& work) {
+ATTNC_DEVICE void store_half(const Out& o, const RowState (&state)[2], const DecodeParams& decode, const ModArgs& args,
+                             const Work& work) {
   const PackedParams& p = decode.forward;
   const int column = Half * kHalf + Out::first_column();
 #pragma unroll
@@ -156,7 +157,7 @@ ATTNC_DEVICE void store_half(const Out& o, const RowState (&state)[2], const Dec
     if (row >= work.tile.rows) continue;
     const bool stores_state = Half == 0 && threadIdx.x % 4 == 0;
     if (work.share.is_whole()) {
-      const float factor = state[r].normalise();
+      const float factor = normalise(state[r], p, args, work.tile, row);
       Element* out = (Element*)p.out + work.tile.b * p.out_stride.batch + work.tile.head(p, row) * p.out_stride.head +
                      work.tile.row_of_q(p, row) * p.out_stride.row + column;
 #pragma unroll
@@ -168,7 +169,7 @@ ATTNC_DEVICE void store_half(const Out& o, const RowState (&state)[2], const Dec
         else
           out[8 * n] = from_float<Element>(x), out[8 * n + 1] = from_float<Element>(y);
       }
-      if (stores_state) store_state(state[r], p, work.tile, row);
+      if (stores_state) store_state(state[r], p, args, work.tile, row);
     } else {
       const Part part(decode, blockIdx.x, work.share.own_place());
 #pragma unroll
@@ -282,7 +283,7 @@ ATTNC_DEVICE void score(const Params& decode, const ModArgs& args, Dealer dealer
     }
     sync_pair(kItemDone);
     item_parity ^= 1;
-    store_half<0>(o, state, decode, work);
+    store_half<0>(o, state, decode, args, work);
   }
 }
 
@@ -344,7 +345,7 @@ ATTNC_DEVICE void help(const Params& decode, const ModArgs& args, Dealer dealer,
       state[r] = {x.x, x.y};
     }
     item_parity ^= 1;
-    store_half<1>(o, state, decode, work);
+    store_half<1>(o, state, decode, args, work);
   }
   if (threadIdx.x % kGroupThreads == 0 && decode.part_out)
     SharedItem::of(decode, blockIdx.x) = SharedItem::of_last(last);

@@ -136,12 +136,19 @@ ATTNC_DEVICE ListedWalk walk_of(const ListedTiles::Plan& plan, const ForwardGrid
 }
 
 /// Normalises a warp's rows of O, stages them in `rows` and stores them. Stores lse and row maximum directly.
-ATTNC_DEVICE void store(const Out& o, Softmax<2>& softmax, const ForwardGridParamsSm80& p, const GridPlace& place,
-                        PaddedTile<Element, 16, kHeadDimV> rows, const int (&origin)[3], int first) {
+ATTNC_DEVICE void store(const Out& o, Softmax<2>& softmax, const ForwardGridParamsSm80& p, const ModArgs& args,
+                        const GridPlace& place, PaddedTile<Element, 16, kHeadDimV> rows, const int (&origin)[3],
+                        int first) {
   const ForwardParams& base = p.base;
+  // NOTE: the query is found again, so that it needs no registers around the loop
+  const auto query_of = [&](int r, bool& exists) {
+    return find_token(QueryShape(), origin, ptx::opaque(first) + Out::row(r), p.q_extent, beside_of(p).q, exists);
+  };
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
-    const float normalise = softmax.finish(r);
+    float normalise = softmax.finish(r);
+    bool exists;
+    if constexpr (kHasSink<Mod>) normalise = with_sink(softmax, r, args, place, query_of(r, exists)).normalise;
     Element* line = rows.elements(Out::row(r)) + Out::first_column();
 #pragma unroll
     for (int n = 0; n < Out::kGroups; ++n) store2(line + 8 * n, o.at(r, n, 0) * normalise, o.at(r, n, 1) * normalise);
@@ -149,11 +156,10 @@ ATTNC_DEVICE void store(const Out& o, Softmax<2>& softmax, const ForwardGridPara
   const long long head = ((long long)place.b * base.q_heads + place.h) * base.q_len;
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
-    bool exists; // NOTE: the query is found again, so that it needs no registers around the loop
-    const Token q =
-        find_token(QueryShape(), origin, ptx::opaque(first) + Out::row(r), p.q_extent, beside_of(p).q, exists);
+    bool exists;
+    const Token q = query_of(r, exists);
     if (threadIdx.x % 4 != 0 || !exists) continue;
-    if (base.lse) base.lse[head + q.index] = softmax.lse(r, place.form(r).weight_factor(), 0.f);
+    if (base.lse) base.lse[head + q.index] = lse_of(softmax, r, args, place, q);
     if (kRowMax && base.row_max) base.row_max[head + q.index] = softmax.max(r, place.form(r).weight_factor(), 0.f);
   }
   __syncwarp();
@@ -243,7 +249,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtas)
   }
 
   // Staged where Q was: no warp reads it any more.
-  store(o, softmax, p, place, {shared + Memory::offset_of<QPart>() + warp_row * OutTile::kRowBytes}, plan.origin,
+  store(o, softmax, p, args, place, {shared + Memory::offset_of<QPart>() + warp_row * OutTile::kRowBytes}, plan.origin,
         warp_row);
 }
 

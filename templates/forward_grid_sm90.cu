@@ -412,7 +412,10 @@ struct Consumer {
 
   /// Epilogue: hands a box of O to the storer, in the slot of its Q, at which the ring still stands.
   ATTNC_DEVICE void store() {
-    const float normalise[2] = {softmax.finish(0), softmax.finish(1)};
+    float normalise[2] = {softmax.finish(0), softmax.finish(1)};
+    if constexpr (kHasSink<Mod>)
+#pragma unroll
+      for (int r = 0; r < 2; ++r) normalise[r] = with_sink(softmax, r, args, place, place.q[r]).normalise;
     QRead::sync(group); // products with this Q are complete in all warps
     wgmma::write_tile(OutTile{q.tile().base}.from_row(64 * group), o, normalise);
     ptx::fence_proxy_async();
@@ -423,7 +426,7 @@ struct Consumer {
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
       if (threadIdx.x % 4 != 0 || !place.exists[r]) continue;
-      if (base.lse) base.lse[first + place.q[r].index] = softmax.lse(r, place.form(r).weight_factor(), 0.f);
+      if (base.lse) base.lse[first + place.q[r].index] = lse_of(softmax, r, args, place, place.q[r]);
       if (base.row_max) base.row_max[first + place.q[r].index] = softmax.max(r, place.form(r).weight_factor(), 0.f);
     }
   }

@@ -23,6 +23,7 @@
 #include "algo/prob_mod.cuh"
 #include "algo/scaled.cuh"
 #include "algo/sequence.cuh"
+#include "algo/sink.cuh"
 #include "algo/softmax.cuh"
 #include "algo/step_walk.cuh"
 #include "tile/element.cuh"
@@ -146,13 +147,21 @@ extern "C" __global__ void __launch_bounds__(32 * kRows, 1)
   }
 
   for (int step = 16; step; step /= 2) row_sum += __shfl_xor_sync(0xffffffffu, row_sum, step);
+  float greatest = row_max; // of scores and sink
+  if constexpr (kHasSink<Mod>) {
+    const float sink = sink_of<Mod>(args, b, h, position);
+    greatest = fmaxf(row_max, sink);
+    const float reference = greatest == negative_infinity() ? 0.f : greatest, rescale = expf(row_max - reference);
+    row_sum = row_sum * rescale + expf(sink - reference);
+    for (float& x : out) x *= rescale;
+  }
   if (q_start + warp >= p.q_len) return;
   Element* o = (Element*)p.out + b * p.out_stride.batch + h * p.out_stride.head + q_idx * p.out_stride.row;
   for (int c = 0; c < (kHeadDimV + 31) / 32; ++c)
     if (lane + 32 * c < kHeadDimV)
       o[lane + 32 * c] = from_float<Element>(row_sum == 0.f ? 0.f : out[c] / row_sum * v_scale);
   const long long row_of_all = row_of_head<Mod>(p, b, h) + q_idx;
-  if (p.lse && lane == 0) p.lse[row_of_all] = row_max + logf(row_sum); // -inf + log 0 = -inf
+  if (p.lse && lane == 0) p.lse[row_of_all] = greatest + logf(row_sum); // -inf + log 0 = -inf
   if (p.row_max && lane == 0) p.row_max[row_of_all] = unless_nan(row_sum, row_max);
 }
 

@@ -88,7 +88,8 @@ ATTNC_DEVICE void store(const Out& o, RowSoftmax& softmax, const ForwardParams& 
                         float factor) {
 #pragma unroll
   for (int r = 0; r < Out::kRows; ++r) {
-    const float normalise = kFp8 || kDrops<Mod> ? softmax.finish(r) * factor : softmax.finish(r);
+    const float alone = finish_row(softmax, r, p, args, place);
+    const float normalise = kFp8 || kDrops<Mod> ? alone * factor : alone;
     Element* line = rows.elements(Out::row(r)) + (kFp8 ? 2 : 1) * Out::first_column();
 #pragma unroll
     for (int n = 0; n < Out::kGroups; n += kFp8 ? 2 : 1)

@@ -156,15 +156,18 @@ std::vector<GivenMod> distinct(const std::vector<FlexCall>& calls) {
   std::vector<GivenMod> pairs, masks;
   const auto add = [](std::vector<GivenMod>& mods, GivenMod mod) {
     if (llvm::none_of(mods, [&](const GivenMod& known) {
-          return isSame(known.score, mod.score) && isSame(known.mask, mod.mask) && isSame(known.prob, mod.prob);
+          return isSame(known.score, mod.score) && isSame(known.mask, mod.mask) && isSame(known.prob, mod.prob) &&
+                 isSame(known.sink, mod.sink);
         }))
       mods.push_back(mod);
   };
   for (const FlexCall& call : calls) {
     const bool makesMask = llvm::StringRef(call.callee) == "create_block_mask";
-    GivenMod mod{makesMask ? std::nullopt : told(call.score), told(call.mask),
-                 makesMask ? std::nullopt : told(call.prob), call.at, call.callee};
-    if (isFunction(mod.score) || isFunction(mod.mask) || isFunction(mod.prob)) add(makesMask ? masks : pairs, mod);
+    GivenMod mod{
+        makesMask ? std::nullopt : told(call.score), told(call.mask), makesMask ? std::nullopt : told(call.prob),
+        makesMask ? std::nullopt : told(call.sink),  call.at,         call.callee};
+    if (isFunction(mod.score) || isFunction(mod.mask) || isFunction(mod.prob) || isFunction(mod.sink))
+      add(makesMask ? masks : pairs, mod);
   }
   if (pairs.empty()) return masks;
   std::vector<GivenMod> whole;
@@ -172,7 +175,8 @@ std::vector<GivenMod> distinct(const std::vector<FlexCall>& calls) {
     if (pair.mask || masks.empty())
       add(whole, pair);
     else
-      for (const GivenMod& mask : masks) add(whole, {pair.score, mask.mask, pair.prob, mask.at, mask.callee});
+      for (const GivenMod& mask : masks)
+        add(whole, {pair.score, mask.mask, pair.prob, pair.sink, mask.at, mask.callee});
   }
   return whole;
 }
@@ -200,6 +204,7 @@ std::vector<GivenMod> givenMods(Tracer& tracer, const Ast& ast, const Expr* last
   if (!given[0].score) given[0].score = others[0].score;
   if (!given[0].mask) given[0].mask = others[0].mask;
   if (!given[0].prob) given[0].prob = others[0].prob;
+  if (!given[0].sink) given[0].sink = others[0].sink;
   return given;
 }
 
@@ -214,9 +219,10 @@ std::vector<GivenMod> givenFunctions(Tracer& tracer, const Ast& ast, llvm::Strin
       found.push_back(mod);
   };
   for (const FlexCall& call : tracer.flexCalls) {
-    add({call.score, std::nullopt, std::nullopt, call.at, call.callee});
-    add({std::nullopt, call.mask, std::nullopt, call.at, call.callee});
-    add({std::nullopt, std::nullopt, call.prob, call.at, call.callee});
+    add({.score = call.score, .at = call.at, .callee = call.callee});
+    add({.mask = call.mask, .at = call.at, .callee = call.callee});
+    add({.prob = call.prob, .at = call.at, .callee = call.callee});
+    add({.sink = call.sink, .at = call.at, .callee = call.callee});
   }
   return found;
 }

@@ -1,4 +1,4 @@
-// In: a parsed text. Out: the outputs `score`, `mask` and `prob_factor` of the module.
+// In: a parsed text. Out: the outputs `score`, `mask`, `prob_factor` and `sink` of the module.
 //
 // The mod is the first of these that exists: what an expression given with the text yields; what the text gives to
 // create_block_mask and flex_attention; what the names score_mod and mask_mod are bound to; the one function of the
@@ -84,7 +84,7 @@ struct Kind {
   const char* parameters;
 };
 constexpr Kind kScoreMod{"score_mod", 5, "score, b, h, q_idx, kv_idx"}, kMaskMod{"mask_mod", 4, "b, h, q_idx, kv_idx"},
-    kProbMod{"prob_mod", 5, "prob, b, h, q_idx, kv_idx"};
+    kProbMod{"prob_mod", 5, "prob, b, h, q_idx, kv_idx"}, kSinkMod{"sink_mod", 3, "b, h, q_idx"};
 
 /// Returns the name of the first parameter that a call gives; empty if it is unknown.
 llvm::StringRef firstParameter(Object callable) {
@@ -100,9 +100,20 @@ llvm::StringRef firstParameter(Object callable) {
   return given < parameters.size() ? parameters[given].name : "";
 }
 
+/// Returns the name of the last parameter that a call must give; empty if it is unknown.
+llvm::StringRef lastParameter(Object callable) {
+  while (callable.is<const Partial*>()) callable = callable.as<const Partial*>()->callee;
+  if (!callable.is<const Function*>()) return "";
+  llvm::StringRef last;
+  for (const Parameter& parameter : callable.as<const Function*>()->node->parameters)
+    if (parameter.kind == ParameterKind::Positional && !parameter.defaultValue) last = parameter.name;
+  return last;
+}
+
 /// Returns the kind of mod that a function is by its parameters; null: it is none.
 const Kind* kindOf(Object callable) {
   const std::optional<size_t> required = requiredArguments(callable);
+  if (required == kSinkMod.arity && lastParameter(callable) == "q_idx") return &kSinkMod;
   if (required == kMaskMod.arity) return &kMaskMod;
   if (required != kScoreMod.arity) return nullptr;
   return firstParameter(callable) == "prob" ? &kProbMod : &kScoreMod;
@@ -148,20 +159,21 @@ public:
     checkDefines();
     for (const Expr* pick : picks) guard([&] { take(*pick, ast); });
     if (picks.empty()) find(body, ast, given);
-    if (picks.empty() && !score && !mask && !prob && bare && tracer.diagnostics.empty()) {
+    if (picks.empty() && !hasAny() && bare && tracer.diagnostics.empty()) {
       guard([&] { traceBare(*bare); });
       maskUnchosen();
       return setConditions();
     }
     // A call, such as `main()`, is a statement like others.
-    if (bare && (score || mask || prob) && bare->kind != ExprKind::Call) {
+    if (bare && hasAny() && bare->kind != ExprKind::Call) {
       tracer.at = bare->loc;
       tracer.diagnostics.report(bare->loc, diag::strayExpression);
     }
-    if (!score && !mask && !prob && tracer.diagnostics.empty()) tracer.diagnostics.report({0, 0, 0}, diag::noMod);
+    if (!hasAny() && tracer.diagnostics.empty()) tracer.diagnostics.report({0, 0, 0}, diag::noMod);
     if (score) guardMod([&] { traceScore(*score); });
     if (mask) guardMod([&] { traceMask(*mask); });
     if (prob) guardMod([&] { traceProb(*prob); });
+    if (sink) guardMod([&] { traceSink(*sink); });
     maskUnchosen();
     setConditions();
   }
@@ -169,7 +181,7 @@ public:
   /// Returns the mods that were found, and other functions with as many arguments.
   std::vector<ModChoice> choices(const Block& body) const {
     std::vector<ModChoice> result;
-    for (const Kind* kind : {&kScoreMod, &kMaskMod, &kProbMod}) {
+    for (const Kind* kind : {&kScoreMod, &kMaskMod, &kProbMod, &kSinkMod}) {
       const std::optional<Candidate>& taken = of(*kind);
       if (!taken) continue;
       ModChoice choice{kind->name, functionOf(*taken), taken->why, {}};
@@ -182,8 +194,9 @@ public:
   }
 
 private:
+  bool hasAny() const { return score || mask || prob || sink; }
   std::optional<Candidate>& of(const Kind& kind) {
-    return &kind == &kScoreMod ? score : &kind == &kMaskMod ? mask : prob;
+    return &kind == &kScoreMod ? score : &kind == &kMaskMod ? mask : &kind == &kProbMod ? prob : sink;
   }
   const std::optional<Candidate>& of(const Kind& kind) const { return const_cast<Mods*>(this)->of(kind); }
 
@@ -257,6 +270,7 @@ private:
       return std::nullopt;
     }
     std::optional<size_t> required = requiredArguments(bound->second);
+    if (refuseColumn(candidate, kind)) return std::nullopt;
     if (required && (*required > kind.arity || mostArguments(bound->second) < kind.arity)) {
       tracer.diagnostics.report(candidate.loc, diag::modArity, std::string_view(name), Count(kind.arity),
                                 Count(*required), kind.parameters);
@@ -280,6 +294,13 @@ private:
     }
   }
 
+  /// Refuses a sink_mod that asks for the key.
+  bool refuseColumn(const Candidate& candidate, const Kind& kind) {
+    const bool asks = &kind == &kSinkMod && lastParameter(candidate.function) == "kv_idx";
+    if (asks) tracer.diagnostics.report(candidate.loc, diag::sinkColumn, candidate.name);
+    return asks;
+  }
+
   void find(const Block& body, const Ast& ast, llvm::ArrayRef<GivenMod> given) {
     const bool isNamed = tracer.globals.names.count("score_mod") || tracer.globals.names.count("mask_mod");
     if (given.size() > 1 && !isNamed) return refuseSeveral(given);
@@ -287,10 +308,12 @@ private:
     if (one.score) score = this->given(one, *one.score, kScoreMod);
     if (one.mask) mask = this->given(one, *one.mask, kMaskMod);
     if (one.prob) prob = this->given(one, *one.prob, kProbMod);
+    if (one.sink) sink = this->given(one, *one.sink, kSinkMod);
     if (!one.score && isNamed) score = named(body, kScoreMod);
     if (!one.mask && isNamed) mask = named(body, kMaskMod);
     const bool namesProb = tracer.globals.names.count("prob_mod");
     if (!one.prob && namesProb) prob = named(body, kProbMod);
+    if (!one.sink) sink = named(body, kSinkMod);
     if (isNamed || !tracer.diagnostics.empty()) return;
     std::vector<Candidate> scores = functionsOf(body, kScoreMod), masks = functionsOf(body, kMaskMod);
     // If the parameters of some are named as in mods, the others are not mods.
@@ -303,10 +326,13 @@ private:
     if (!one.prob && !namesProb) prob = only(functionsOf(body, kProbMod), kProbMod, ast);
   }
 
-  /// Returns the kind of mod that a function of the module is by its parameters, unless it is bound to prob_mod.
+  /// Returns the kind of mod that a function of the module is by its parameters, unless it is bound to prob_mod or
+  /// sink_mod.
   const Kind* kindOfNamed(llvm::StringRef name, Object value) const {
-    const bool isProb = name == kProbMod.name || (prob && isSameFunction(value, prob->function));
-    return isProb ? &kProbMod : kindOf(value);
+    const auto is = [&](const Kind& kind) {
+      return name == kind.name || (of(kind) && isSameFunction(value, of(kind)->function));
+    };
+    return is(kSinkMod) ? &kSinkMod : is(kProbMod) ? &kProbMod : kindOf(value);
   }
 
   /// Returns the functions of the module of a kind. Imported functions do not count: they are helpers.
@@ -329,10 +355,13 @@ private:
       return std::nullopt;
     }
     std::optional<size_t> required = requiredArguments(function);
+    const Candidate candidate{kind.name, function, mod.at,
+                              fmt::format("given to `{}` in line {}", mod.callee, lineOf(mod.at))};
+    if (refuseColumn(candidate, kind)) return std::nullopt;
     if (required && *required > kind.arity)
       tracer.diagnostics.report(mod.at, diag::modArity, kind.name, Count(kind.arity), Count(*required),
                                 kind.parameters);
-    return Candidate{kind.name, function, mod.at, fmt::format("given to `{}` in line {}", mod.callee, lineOf(mod.at))};
+    return candidate;
   }
 
   void refuseSeveral(llvm::ArrayRef<GivenMod> given) {
@@ -340,12 +369,12 @@ private:
     std::vector<std::string> places;
     for (const GivenMod& mod : given) {
       std::string names;
-      for (const std::optional<Object>& function : {mod.score, mod.mask, mod.prob})
+      for (const std::optional<Object>& function : {mod.score, mod.mask, mod.prob, mod.sink})
         if (function && !function->is<NoneObject>())
           names += (names.empty() ? "`" : " and `") + modName(*function) + "`";
       const std::string place = fmt::format("{} in line {}", names, lineOf(mod.at));
       if (!llvm::is_contained(places, place)) places.push_back(place);
-      for (const std::optional<Object>& function : {mod.mask, mod.score, mod.prob})
+      for (const std::optional<Object>& function : {mod.mask, mod.score, mod.prob, mod.sink})
         if (first.empty() && function && function->is<const Function*>())
           first = pickOf(*function->as<const Function*>());
     }
@@ -414,7 +443,7 @@ private:
     }
     tracer.at = loc;
     if (!value.isCallable()) tracer.fail(diag::pickedNoMod, tracer.describe(value));
-    const Kind* kind = modName(value) == kProbMod.name ? &kProbMod : kindOf(value);
+    const Kind* kind = kindOfNamed(modName(value), value);
     if (!kind) tracer.fail(diag::pickedArity, Count(requiredArguments(value).value_or(0)));
     std::optional<Candidate>& place = of(*kind);
     if (place) tracer.fail(diag::pickedTwice, kind->name);
@@ -475,6 +504,21 @@ private:
       const std::optional<ir::Value> mask = module.output(ir::kMask);
       module.setOutput(ir::kMask, mask ? module.make(ir::Op::And, ir::Type::Bool, {*mask, chosen}) : chosen);
     }
+  }
+
+  void traceSink(const Candidate& candidate) {
+    warnOfOrder(candidate, kSinkMod);
+    tracer.at = tracer.resultLoc = candidate.loc;
+    Arguments arguments;
+    for (ParamKind kind : {ParamKind::B, ParamKind::H, ParamKind::QIdx}) arguments.positional.push_back(param(kind));
+    const Object value = decay(tracer, tracer.call(candidate.function, arguments));
+    tracer.at = tracer.resultLoc;
+    if (value.is<NoneObject>()) tracer.fail(diag::returnsNone, candidate.name);
+    if (value.is<const Array*>() && value.as<const Array*>()->element) failUnindexed(tracer, *value.as<const Array*>());
+    const bool isFloat = value.isTraced() && tracer.type(value.as<ir::Value>()) == ir::Type::F32;
+    if (!isFloat && (!value.isNumber() || value.isTraced() || value.is<bool>()))
+      tracer.fail(diag::sinkResult, candidate.name, tracer.describe(value));
+    module.setOutput(ir::kSink, lift(tracer, value, ir::Type::F32));
   }
 
   /// The names sort in the order of the text, because bind() reports the first condition that does not hold.
@@ -538,7 +582,7 @@ private:
 
   Tracer& tracer;
   ir::Module& module;
-  std::optional<Candidate> score, mask, prob;
+  std::optional<Candidate> score, mask, prob, sink;
 };
 
 } // namespace

@@ -40,14 +40,16 @@ struct ModOperations {
   std::optional<OperationCounts> scoreMod; ///< Unset if the mod has no score_mod.
   std::optional<OperationCounts> maskMod;  ///< Unset if the mod has no mask_mod.
   std::optional<OperationCounts> probMod;  ///< Unset if the mod has no prob_mod.
+  std::optional<OperationCounts> sinkMod;  ///< Unset if the mod has no sink_mod.
   std::optional<OperationCounts> dScore;   ///< Operations of the score's gradient that score_mod lacks; for backward.
 };
 
 /// One operation of a mod, where its text has it and where kernels compute it.
 struct ModOperation {
-  std::string function; ///< "score_mod", "mask_mod", "prob_mod", or "d_score" for what only the score's gradient needs.
-  int line = 0;         ///< Line in the mod's text. 0: unknown.
-  std::string name;     ///< Name in the IR: "mul".
+  std::string function;   ///< "score_mod", "mask_mod", "prob_mod", "sink_mod", or "d_score" for what only the score's
+                          ///< gradient needs.
+  int line = 0;           ///< Line in the mod's text. 0: unknown.
+  std::string name;       ///< Name in the IR: "mul".
   std::string expression; ///< What it computes, in the words of the text: "slopes[h] * (kv_idx - q_idx)".
   std::string level;      ///< Where it is computed: "launch", "head", "row", "column" or "element".
   uint64_t times = 1;     ///< Number of times at that level. More than 1 only inside a sum.
@@ -266,7 +268,7 @@ struct ScoreCost {
   bool masksAllBlocks = false;             ///< Whether mask_mod is evaluated in all blocks that the kernel walks.
 };
 
-/// How the gradient of a capture is summed, for one place where score_mod reads it.
+/// How the gradient of a capture is summed, for one place where score_mod or sink_mod reads it.
 struct GradientSum {
   /// What one addition to memory is made for.
   enum class Per {
@@ -278,6 +280,7 @@ struct GradientSum {
     OwnElement, ///< A score, which has an element of its own.
     Diagonals,  ///< Diagonals, which the kernel of dk and dv sums.
     Columns,    ///< A row of dq or dk, whose further columns have it: a factor of a low-rank term.
+    Sinks,      ///< A sink of a row, or those of 256 rows that share an element: sink_mod reads it.
   };
   std::string capture;     ///< Name of the capture.
   std::optional<Per> per;  ///< OwnElement: each score has an element of its own. Unset: no gradient arrives.
@@ -437,8 +440,8 @@ Status checkCaptures(const Mod& mod, const Captures& captures, const ProblemShap
 /// Adds the free extents that `given` lacks: `value`, or a number near it that meets the conditions of the mod.
 void chooseExtents(const Mod& mod, const ProblemShape& problem, int64_t value, std::map<std::string, int64_t>& given);
 
-/// Evaluates mask_mod, score_mod and prob_mod score by score, as kernels do. Copies share nothing. Not thread-safe, not
-/// even as const.
+/// Evaluates mask_mod, score_mod and prob_mod score by score, and sink_mod row by row, as kernels do. Copies share
+/// nothing. Not thread-safe, not even as const.
 class MaskReader {
 public:
   /// Creates a reader. `captures` are in host memory, which must not change while the reader lives. Errors
@@ -453,6 +456,8 @@ public:
   float scoreOf(float score, int64_t b, int64_t h, int64_t q, int64_t kv) const;
   /// Returns what prob_mod gives for a weight of the softmax; the weight itself if the mod has no prob_mod.
   float weightOf(float weight, int64_t b, int64_t h, int64_t q, int64_t kv) const;
+  /// Returns the sink of a row; -inf if the mod has no sink_mod.
+  float sinkOf(int64_t b, int64_t h, int64_t q) const;
 
 private:
   struct Impl;
@@ -481,6 +486,7 @@ struct ProbedFunction {
 struct Probe {
   std::optional<ProbedFunction> scoreMod, maskMod; ///< The functions. Unset if the mod lacks them.
   std::optional<ProbedFunction> probMod; ///< What prob_mod gives for a weight of 1. Unset if the mod lacks it.
+  std::optional<ProbedFunction> sinkMod; ///< The sink of the row. Unset if the mod lacks it.
   std::string score;                     ///< What score_mod returns, else its input, as Python prints it.
   bool isLive = false;                   ///< Whether the score is live.
 };

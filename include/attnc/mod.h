@@ -41,7 +41,7 @@ struct ModFunction {
 
 /// A chosen mod function, and why it was chosen.
 struct ModChoice {
-  std::string kind;                ///< "score_mod", "mask_mod" or "prob_mod".
+  std::string kind;                ///< "score_mod", "mask_mod", "prob_mod" or "sink_mod".
   ModFunction function;            ///< The chosen function.
   std::string why;                 ///< Why it was chosen: "given to `create_block_mask` in line 24", "its name", ...
   std::vector<ModFunction> others; ///< Other functions of the text that take as many arguments.
@@ -110,6 +110,8 @@ public:
   bool hasMaskMod() const;
   /// Returns whether the mod multiplies weights of the softmax by the factors of a prob_mod.
   bool hasProbMod() const;
+  /// Returns whether a sink_mod adds a term to the denominators of rows.
+  bool hasSinkMod() const;
   /// Returns whether score_mod masks scores by -inf. mask_mod then includes these masks.
   bool masksLifted() const;
   /// Returns whether the mod declares grids on which tokens lie.

@@ -5,6 +5,7 @@
 #include "ir/walk.h"
 
 #include <llvm/ADT/STLExtras.h>
+#include <llvm/ADT/Sequence.h>
 
 namespace attnc::analysis {
 namespace {
@@ -50,6 +51,20 @@ Contents contentsOf(const ir::Module& module) {
   return contents;
 }
 
+/// Returns by tensor whether only sink_mod reads it: it then says nothing about scores.
+std::vector<bool> tensorsOfSink(const ir::Module& module) {
+  const std::vector<bool> ofSink = neededBy(module, {ir::kSink}),
+                          ofScores = neededBy(module, {ir::kScore, ir::kMask, ir::kDScore, ir::kProbFactor});
+  std::vector<bool> found(module.tensors.size(), false), others = found;
+  for (uint32_t id = 0; id < module.size(); ++id) {
+    if (module[{id}].op != Op::Load) continue;
+    if (ofSink[id]) found[size_t(module[{id}].attr)] = true;
+    if (ofScores[id]) others[size_t(module[{id}].attr)] = true;
+  }
+  for (size_t i = 0; i < found.size(); ++i) found[i] = found[i] && !others[i];
+  return found;
+}
+
 ScoreForm formOf(const ir::Module& module) {
   const std::optional<Value> score = module.output(ir::kScore);
   if (!score || isScore(module, *score)) return ScoreForm::Identity;
@@ -71,7 +86,10 @@ Weight weightOf(const ModFacts& facts, const Contents& contents, const ir::Modul
   if (facts.loadsAt(Level::Column)) return Weight::Gather;
   constexpr size_t kLightMask = 12; // operations including leaves: causal, window, prefix
   const bool hasMask = module.output(ir::kMask).has_value();
-  const bool capturesTensors = !llvm::all_of(module.tensors, ir::isOfSequences);
+  const std::vector<bool> ofSink = tensorsOfSink(module);
+  const bool capturesTensors = llvm::any_of(llvm::seq<size_t>(0, module.tensors.size()), [&](size_t i) {
+    return !ofSink[i] && !ir::isOfSequences(module.tensors[i]);
+  });
   const bool maskIsLight = !hasMask || (!capturesTensors && contents.size <= kLightMask);
   if (facts.form != ScoreForm::Identity || !maskIsLight) return Weight::Medium;
   return hasMask ? Weight::Light : Weight::None;
@@ -97,6 +115,7 @@ ModFacts modFacts(const ir::Module& module) {
   facts.masks = mask && !(module.isConst(*mask) && module.integer(*mask));
   facts.drops = module.output(ir::kDropSeed).has_value();
   facts.hasProbMod = facts.drops || module.output(ir::kProbFactor);
+  facts.readsTensors = llvm::is_contained(tensorsOfSink(module), false);
   facts.masksByHead = readsHead(module, {ir::kMask, ir::kKvBegin, ir::kKvEnd});
   const std::optional<Value> dScore = module.output(ir::kDScore);
   facts.passesGradient = dScore && !(module.isConst(*dScore) && module.f32(*dScore) == 0);

@@ -185,6 +185,7 @@ const std::string& Mod::name() const { return impl->module.sourceName; }
 bool Mod::hasScoreMod() const { return impl->module.output(ir::kScore).has_value(); }
 bool Mod::hasMaskMod() const { return impl->module.output(ir::kMask).has_value(); }
 bool Mod::hasProbMod() const { return impl->module.output(ir::kProbFactor).has_value(); }
+bool Mod::hasSinkMod() const { return impl->module.output(ir::kSink).has_value(); }
 bool Mod::masksLifted() const { return impl->module.liftsMasks; }
 bool Mod::declaresGrids() const { return !impl->traced.grids.empty(); }
 const std::vector<CaptureInfo>& Mod::captures() const { return impl->captures; }
@@ -233,8 +234,9 @@ struct ModAccess {
     return Mod(std::make_shared<const Mod::Impl>(std::move(module), mod.impl->traced, mod.impl->source));
   }
 
-  static Expected<Mod> placedMod(const Mod& mod, passes::RowPlaces places) {
+  static Expected<Mod> placedMod(const Mod& mod, passes::RowPlaces places, bool keepsSink) {
     ATTNC_TRY_AS(traced, passes::placeRows(mod.impl->traced, places));
+    if (!keepsSink) traced->dropOutput(ir::kSink);
     ir::Module module = *traced;
     ATTNC_TRY(passes::runPipeline(module));
     return Mod(std::make_shared<const Mod::Impl>(std::move(module), *std::move(traced), mod.impl->source));
@@ -280,8 +282,8 @@ Expected<Mod> sequencesMod(const Mod& mod, passes::SequenceForm form, const std:
   return ModAccess::sequencesMod(mod, form, pins);
 }
 
-Expected<Mod> placedMod(const Mod& mod, passes::RowPlaces places) {
-  return onOwnStack([&] { return ModAccess::placedMod(mod, places); });
+Expected<Mod> placedMod(const Mod& mod, passes::RowPlaces places, bool keepsSink) {
+  return onOwnStack([&] { return ModAccess::placedMod(mod, places, keepsSink); });
 }
 
 Expected<Mod> gradientMod(const Mod& mod, const std::set<std::string>& captures, bool withTangents) {

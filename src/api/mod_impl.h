@@ -76,7 +76,7 @@ Expected<Mod> sequencesMod(const Mod& mod, passes::SequenceForm form, const std:
 
 /// Returns the mod of some rows and keys of the whole problem (passes::placeRows). Reruns all passes. Errors
 /// (environment): those of placeRows().
-Expected<Mod> placedMod(const Mod& mod, passes::RowPlaces places);
+Expected<Mod> placedMod(const Mod& mod, passes::RowPlaces places, bool keepsSink);
 
 /// Returns the form of sequences that operands and options ask for.
 passes::SequenceForm sequenceForm(const Operands& operands, const PrepareOptions& options);

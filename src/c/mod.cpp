@@ -104,6 +104,7 @@ attnc_status attnc_mod_get_info(const attnc_mod* mod, attnc_mod_info* info) {
     all.has_score_mod = mod->mod.hasScoreMod();
     all.has_mask_mod = mod->mod.hasMaskMod();
     all.has_prob_mod = mod->mod.hasProbMod();
+    all.has_sink_mod = mod->mod.hasSinkMod();
     all.warning_count = mod->mod.warnings().size();
   });
 }

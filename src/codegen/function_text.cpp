@@ -104,6 +104,7 @@ bool FunctionText::isOwn(const Expr& expr) const {
   if (expr.open) return true; // computed with its sum
   Function home = homeOf(expr.level);
   if (function == Function::Edge) return home == Function::Row;
+  if (function == Function::Sink) return true;
   if (program.scoresKeepNothing && takesCoord() && expr.kind != Expr::Kind::Given && expr.level > Level::Head)
     return true;
   return home == function || (home == Function::Score && !fills());
@@ -148,7 +149,8 @@ FunctionText::Text FunctionText::spell(uint32_t id, const Texts& own, const Fiel
   case Function::DScore:
   case Function::Mask:
   case Function::Hook:
-  case Function::Edge: break;
+  case Function::Edge:
+  case Function::Sink: break;
   }
   return {"head." + fields.names[id]};
 }

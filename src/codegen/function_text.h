@@ -19,7 +19,8 @@
 namespace attnc::codegen {
 
 /// Hook: any other value, from what is known at its level. Edge: a row's value, from b, h and q_idx without a Row.
-enum class Function : uint8_t { Head, Row, Column, Score, DScore, Mask, Hook, Edge };
+/// Sink: the same without a Head, so that a kernel keeps nothing for it until a row is complete.
+enum class Function : uint8_t { Head, Row, Column, Score, DScore, Mask, Hook, Edge, Sink };
 
 /// The contents of Head, Row and Col, as expressions in the program's order.
 struct Fields {

@@ -285,6 +285,7 @@ Program Lowering::run(const ir::CaptureGradients& gradients) {
   if (mask && !allLive) program.mask = lowerRoot(*mask);
   if (const std::optional<Value> dScore = module.output(ir::kDScore)) program.dScore = lowerRoot(*dScore);
   if (const std::optional<Value> factor = module.output(ir::kProbFactor)) program.probFactor = lowerRoot(*factor);
+  if (const std::optional<Value> sink = module.output(ir::kSink)) program.sink = lowerRoot(*sink);
   for (const ir::OutputRole* role = ir::kDerivedRoles; role != std::end(ir::kRoles); ++role)
     if (const std::optional<Value> value = module.output(*role)) program.hooks.push_back({role, lowerRoot(*value)});
   if (const std::optional<analysis::GridBox> box = analysis::gridBox(module)) {
@@ -303,6 +304,7 @@ Program Lowering::run(const ir::CaptureGradients& gradients) {
          .rounds = place.rounds,
          .access = accesses[i],
          .ofFactor = place.ofFactor,
+         .ofSink = place.ofSink,
          .value = lowerRoot(*module.output(place.output)),
          .offset = lowerDenseOffset(place)});
   }

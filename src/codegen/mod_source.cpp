@@ -254,6 +254,15 @@ std::string hooksText(const Program& program, llvm::ArrayRef<Body> bodies,
   return text + boundsText(*edges, bodyOf(hookOf(program, ir::kKvBegin)), bodyOf(hookOf(program, ir::kKvEnd)));
 }
 
+/// Returns the text of sink(). `token`: type of q_idx.
+std::string sinkText(const Body& body, const char* token) {
+  const bool takesFloat = body.text.find("q_float") != std::string::npos;
+  const char* position = token == std::string_view("int") ? "q_idx" : "q_idx.index";
+  const std::string given = takesFloat ? fmt::format("    const float q_float = float({});\n", position) : "";
+  return returnerText("float", fmt::format("sink(const ModArgs& args, int b, int h, {} q_idx)", token),
+                      given + body.text, body.work);
+}
+
 /// Returns the name of an enumerator of GradientReach (templates/mod/contract.cuh).
 const char* nameOf(analysis::Reach reach) {
   switch (reach) {
@@ -273,7 +282,7 @@ constexpr const char* kGradientArguments =
 /// of all functions for a score.
 std::string gradientsText(const Program& program, llvm::ArrayRef<std::pair<std::string, std::string>> bodies,
                           int64_t work) {
-  std::string text = fmt::format("\n  static constexpr int kGradients = {};\n", bodies.size()), visits;
+  std::string text = fmt::format("\n  static constexpr int kGradients = {};\n", bodies.size()), visits, sinkVisits;
   const char* const scores = hookOf(program, ir::kTScore)
                                  ? ", float score, float grad, float score_tangent, float grad_tangent"
                                  : ", float score, float grad";
@@ -288,9 +297,12 @@ std::string gradientsText(const Program& program, llvm::ArrayRef<std::pair<std::
     text += returnerText("long long", "offset" + fmt::format(kGradientArguments, ""),
                          hook.offset ? bodies[i].second : "    return 0;\n", hook.offset ? work : 0);
     text += "  };\n";
-    visits += fmt::format("    visit(Gradient{}());\n", i);
+    (hook.ofSink ? sinkVisits : visits) += fmt::format("    visit(Gradient{}());\n", i);
   }
-  return text + "  template <class Visit> ATTNC_DEVICE static void gradients(Visit visit) {\n" + visits + "  }\n";
+  const auto visitor = [](const char* name, const std::string& calls) {
+    return fmt::format("  template <class Visit> ATTNC_DEVICE static void {}(Visit visit) {{\n{}  }}\n", name, calls);
+  };
+  return text + visitor("gradients", visits) + (sinkVisits.empty() ? "" : visitor("sink_gradients", sinkVisits));
 }
 
 /// Returns what a field of ModArgs is called in the key: a number.
@@ -358,13 +370,14 @@ Written writeStruct(const Program& program, const analysis::ModFacts& facts, con
   Fields fields{.names = std::vector<std::string>(program.exprs.size())};
 
   // From the inside out, since a function tells the outer ones what they must provide.
-  std::optional<FunctionText> score, dScore, mask, probFactor;
+  std::optional<FunctionText> score, dScore, mask, probFactor, sink;
   const auto workOf = [](const std::optional<FunctionText>& function) { return function ? function->work() : 0; };
   std::vector<FunctionText> hooks;
   if (program.score) score.emplace(program, Function::Score, std::vector{*program.score}, fields);
   if (program.dScore) dScore.emplace(program, Function::DScore, std::vector{*program.dScore}, fields);
   if (program.mask) mask.emplace(program, Function::Mask, std::vector{*program.mask}, fields);
   if (program.probFactor) probFactor.emplace(program, Function::Mask, std::vector{*program.probFactor}, fields);
+  if (program.sink) sink.emplace(program, Function::Sink, std::vector{*program.sink}, fields);
   for (const auto& [role, expr] : program.hooks)
     hooks.emplace_back(program, functionOf(*role), std::vector{expr}, fields);
   int64_t ofScores = workOf(score) + workOf(dScore) + workOf(mask) + workOf(probFactor);
@@ -391,7 +404,7 @@ Written writeStruct(const Program& program, const analysis::ModFacts& facts, con
     other.scoresKeepNothing = true;
     return writeStruct(other, facts, file, name);
   }
-  int64_t work = ofScores + head.work() + row.work() + column.work();
+  int64_t work = ofScores + head.work() + row.work() + column.work() + workOf(sink);
   work += kFieldWork * int64_t(fields.row.size() + fields.column.size());
   for (const FunctionText& hook : hooks) work += hook.work();
   for (const auto& [begin, end] : box) work += workOf(begin) + workOf(end);
@@ -416,6 +429,7 @@ Written writeStruct(const Program& program, const analysis::ModFacts& facts, con
   addFlag("kColumnsLoad", columnsLoad);
   if (probFactor) addFlag("kHasProbMod", true);
   if (facts.drops) addFlag("kDrops", true);
+  if (sink) addFlag("kHasSink", true);
   if (dScore) addFlag("kPassesGradient", facts.passesGradient);
   if (dScore) addFlag("kKeepsGradient", facts.keepsGradient);
   if (hookOf(program, ir::kKvLength)) addFlag("kHasLengths", true);
@@ -452,6 +466,7 @@ Written writeStruct(const Program& program, const analysis::ModFacts& facts, con
                          "prob_factor(const ModArgs& args, const Head& head, const Row& row, const Col& col,\n"
                          "                                        Coord at)",
                          bodyOf(*probFactor), ofScores);
+  if (sink) text += sinkText({bodyOf(*sink), sink->work()}, token);
   if (program.judgesBlocks) text += judgeText(program, fields, file);
   std::vector<Body> bodies;
   for (const FunctionText& hook : hooks) bodies.push_back({bodyOf(hook), hook.work()});

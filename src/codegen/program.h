@@ -66,6 +66,7 @@ struct GradientHook {
   int64_t rounds = 1;
   analysis::GradientAccess access;
   bool ofFactor = false; ///< kernels then have no reduction for it
+  bool ofSink = false;
   uint32_t value = 0;
   std::optional<uint32_t> offset; ///< of the element in a dense tensor, i64; unset: 0
 };
@@ -75,6 +76,7 @@ struct Program {
   std::optional<uint32_t> score, mask; ///< unset: the identity; always true
   std::optional<uint32_t> dScore;      ///< set if the module has gradients
   std::optional<uint32_t> probFactor;  ///< set if the mod has a prob_mod
+  std::optional<uint32_t> sink;        ///< set if the mod has a sink_mod
   std::vector<Hook> hooks;             ///< in the order of their outputs
   bool scoresKeepNothing = false;      ///< whether functions for a score recompute values known per row and column
   bool onGrid = false;       ///< whether coordinates of q_idx and kv_idx are given: passes/grids/grid_kernel.h

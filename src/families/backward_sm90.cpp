@@ -197,11 +197,11 @@ std::vector<std::string> backwardSm90Candidates(const Request& request) {
 /// order. False if none are requested.
 bool diagonalsSuffice(const Request& request) {
   const KernelOptions& options = request.options;
-  const auto isInColumns = [](const CaptureAccess& capture) { return capture.inColumns; };
+  const auto needsScores = [](const CaptureAccess& capture) { return capture.needsScores(); };
   const auto isOfDiagonals = [](const analysis::GradientAccess& place) { return place.ofDiagonals; };
   return !isWide(chosenTile(request).tile.blockN) && !isLong(options.headDim) &&
          (options.features & Features{Feature::Deterministic, Feature::Ragged}).empty() &&
-         !llvm::all_of(request.mod->captures, isInColumns) &&
+         llvm::any_of(request.mod->captures, needsScores) &&
          llvm::all_of(request.mod->captures, [&](const CaptureAccess& capture) {
            return capture.inColumns || llvm::all_of(capture.places, isOfDiagonals);
          });

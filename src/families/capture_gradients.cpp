@@ -154,19 +154,35 @@ void fillCaptureSums(CaptureSum* sums, const LaunchOperands& operands, const Wor
     *sums++ = sumOf(capture, workspace, operands.loopsBatches || capture.inColumns);
 }
 
+/// Adds the stage for the gradients of what sink_mod reads.
+static void addSinks(Plan& plan, const Request& request) {
+  constexpr int kRows = 256;
+  plan.stages.push_back({.templateName = "backward_sinks.cu",
+                         .entry = "attnc_backward_sinks",
+                         .config = configOf(request.options, {kRows, 0, kRows / 32}),
+                         .callsGradients = true,
+                         .forCaptures = true,
+                         .threads = kRows,
+                         .ctas = perQTile,
+                         .parameters = captureBlock});
+  plan.stages.back().config.deterministic = request.options.features.has(Feature::Deterministic);
+}
+
 void addSharedStages(Plan& plan, const Request& request, Family family) {
   if (request.options.kind != KernelKind::Backward) return;
   const bool hasTangents = request.options.features.has(Feature::Tangents),
              isNaive = family == Family::Naive || hasTangents;
   if (!isNaive) addLargeRows(plan, request);
   plan.captures = request.mod->captures;
-  const auto isInColumns = [](const CaptureAccess& capture) { return capture.inColumns; };
   if (!plan.captures.empty())
     plan.workspace.push_back(
         {.use = Use::CaptureSums, .bytes = captureSumBytes, .zeroed = WorkspaceUse::Zeroed::EveryLaunch});
-  if (llvm::all_of(plan.captures, isInColumns)) return;
+  const bool needsScores = llvm::any_of(plan.captures, [](const auto&capture) { return capture.needsScores(); }),
+             needsSinks = llvm::any_of(plan.captures, [](const auto&capture) { return capture.inSink; });
   const KernelOptions& options = request.options;
-  if (!isNaive) addDelta(plan, request).forCaptures = true;
+  if (!isNaive && (needsScores || needsSinks)) addDelta(plan, request).forCaptures = true;
+  if (needsSinks) addSinks(plan, request);
+  if (!needsScores) return;
   Stage sums{.templateName = isNaive ? "backward_captures_naive.cu" : "backward_captures.cu",
              .entry = "attnc_backward_captures",
              .config = isNaive ? configOf(options, {8, 8, 8}) : captureConfig(request),
@@ -222,7 +238,9 @@ Status addCaptureOutputs(LaunchOperands& operands, const Plan& plan, const ir::M
     ATTNC_TRY_AS(out, outputOf(access.name, like, outputs, launches));
     CaptureOutput capture{.out = *out, .elements = out->elements()};
     capture.inColumns = access.inColumns;
-    if (access.inColumns) {
+    if (access.inSink) {
+      capture.isOwned = false; // two stages may add to an element
+    } else if (access.inColumns) {
       capture.isOwned = access.places.size() == 1 && access.places[0].once;
     } else if (access.places.size() == 1) {
       const analysis::GradientAccess& place = access.places[0];

@@ -263,7 +263,7 @@ std::vector<std::string> tilesOfLaunches(const Request& request) {
   const ir::Module& module = request.mod->module;
   std::vector<std::string> tiles{""};
   const std::optional<ir::Value> begin = module.output(ir::kKvBegin);
-  const bool canBeWindow = begin && module[*begin].op != ir::Op::Const && module.tensors.empty();
+  const bool canBeWindow = begin && module[*begin].op != ir::Op::Const && !request.mod->facts.readsTensors;
   for (const bool isWindow : {false, canBeWindow})
     for (const int group : {1, 2})
       for (const int64_t extent : {1, 1 << 20}) {

@@ -48,7 +48,8 @@ std::vector<GradientSum> gradientSums(const plan::Plan& plan) {
       sums.push_back({capture.name,
                       capture.inColumns ? GradientSum::Per::Columns : perOf(access, plan::sumsDiagonals(plan)),
                       access.roundMoves});
-    if (capture.places.empty()) sums.push_back({capture.name, {}, false});
+    if (capture.inSink) sums.push_back({capture.name, GradientSum::Per::Sinks, false});
+    if (capture.places.empty() && !capture.inSink) sums.push_back({capture.name, {}, false});
   }
   return sums;
 }

@@ -195,4 +195,6 @@ float MaskReader::weightOf(float weight, int64_t b, int64_t h, int64_t q, int64_
   return weight * float(impl->interpreter.probFactor(b, h, q, kv));
 }
 
+float MaskReader::sinkOf(int64_t b, int64_t h, int64_t q) const { return float(impl->interpreter.sink(b, h, q)); }
+
 } // namespace attnc

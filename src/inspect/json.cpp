@@ -23,12 +23,13 @@ std::string textOf(const JsonReport& report) {
 constexpr const char* kCaptureKinds[] = {"tensor", "int", "float", "bool"};
 constexpr const char* kLoops[] = {"allTiles", "bounds", "blockMask", "listed", "boxes", "boxMask"};
 constexpr const char* kGradients[] = {"some", "stopped", "none"};
-constexpr const char* kPer[] = {"tile", "row", "column", "diagonal", "score", "ownElement", "diagonals", "columns"};
+constexpr const char* kPer[] = {"tile",       "row",       "column",  "diagonal", "score",
+                                "ownElement", "diagonals", "columns", "sinks"};
 constexpr const char* kAnswers[] = {"proved", "refuted", "undecided"};
 static_assert(std::size(kCaptureKinds) == size_t(CaptureInfo::Kind::Bool) + 1 &&
               std::size(kLoops) == size_t(KvLoop::BoxMask) + 1 &&
               std::size(kGradients) == size_t(ScoreGradient::NoScore) + 1 &&
-              std::size(kPer) == size_t(GradientSum::Per::Columns) + 1 &&
+              std::size(kPer) == size_t(GradientSum::Per::Sinks) + 1 &&
               std::size(kAnswers) == size_t(Proof::Answer::Undecided) + 1);
 
 } // namespace
@@ -158,6 +159,7 @@ JsonReport modJson(const Mod& mod) {
   if (mod.hasScoreMod()) json["functions"].push_back("score_mod");
   if (mod.hasMaskMod()) json["functions"].push_back("mask_mod");
   if (mod.hasProbMod()) json["functions"].push_back("prob_mod");
+  if (mod.hasSinkMod()) json["functions"].push_back("sink_mod");
   json["choices"] = JsonReport::array();
   for (const ModChoice& choice : mod.choices()) {
     JsonReport one{{"function", choice.kind}};
@@ -176,6 +178,7 @@ JsonReport operationsJson(const ModOperations& operations) {
   if (operations.scoreMod) json["score_mod"] = *operations.scoreMod;
   if (operations.maskMod) json["mask_mod"] = *operations.maskMod;
   if (operations.probMod) json["prob_mod"] = *operations.probMod;
+  if (operations.sinkMod) json["sink_mod"] = *operations.sinkMod;
   if (operations.dScore) json["d_score"] = *operations.dScore;
   return json;
 }

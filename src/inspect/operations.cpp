@@ -43,8 +43,10 @@ bool boxIsMask(const ir::Module& module, KvLoop loop) {
 
 ModOperations operationsOf(const ir::Module& module) {
   ModOperations all;
-  for (auto [count, role] :
-       {std::pair(&all.scoreMod, ir::kScore), {&all.maskMod, ir::kMask}, {&all.probMod, ir::kProbFactor}})
+  for (auto [count, role] : {std::pair(&all.scoreMod, ir::kScore),
+                             {&all.maskMod, ir::kMask},
+                             {&all.probMod, ir::kProbFactor},
+                             {&all.sinkMod, ir::kSink}})
     if (auto root = module.output(role)) *count = countsOf(analysis::countOperations(module, *root));
   if (module.output(ir::kDScore)) all.dScore = countsOf(gradientOperations(module));
   return all;
@@ -81,6 +83,7 @@ std::vector<ModOperation> placesOf(const ir::Module& module) {
   if (auto root = module.output(ir::kScore)) add("score_mod", ofScore = analysis::timesComputed(module, *root));
   if (auto root = module.output(ir::kMask)) add("mask_mod", analysis::timesComputed(module, *root));
   if (auto root = module.output(ir::kProbFactor)) add("prob_mod", analysis::timesComputed(module, *root));
+  if (auto root = module.output(ir::kSink)) add("sink_mod", analysis::timesComputed(module, *root));
   if (auto root = module.output(ir::kDScore)) {
     std::vector<uint64_t> more = analysis::timesComputed(module, *root);
     for (size_t id = 0; id < more.size(); ++id) more[id] = ofScore[id] ? 0 : more[id];

@@ -115,8 +115,10 @@ Expected<Probe> probe(const Mod& mod, const Captures& captures, const ProblemSha
   ATTNC_TRY_AS(bindings, ir::bindOnHost(traced, captures, problem));
   ATTNC_TRY_AS(reader, MaskReader::create(mod, captures, problem));
   Probe result;
-  for (auto [function, role] :
-       {std::pair(&result.scoreMod, ir::kScore), {&result.maskMod, ir::kMask}, {&result.probMod, ir::kProbFactor}})
+  for (auto [function, role] : {std::pair(&result.scoreMod, ir::kScore),
+                                {&result.maskMod, ir::kMask},
+                                {&result.probMod, ir::kProbFactor},
+                                {&result.sinkMod, ir::kSink}})
     if (auto output = traced.output(role)) *function = probed(traced, *bindings, *output, place);
   result.score = result.scoreMod ? result.scoreMod->result : valueText(ir::Type::F32, {.real = place.score});
   result.isLive = reader->isLive(place.b, place.h, place.q, place.kv);

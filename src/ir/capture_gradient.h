@@ -7,7 +7,7 @@
 
 namespace attnc::ir {
 
-/// One place where score_mod reads a capture.
+/// One place where score_mod or sink_mod reads a capture.
 struct CaptureGradient {
   std::string capture;              ///< the name of the tensor or scalar
   std::string output;               ///< name of the output with the gradient, "d_bias_0"
@@ -15,12 +15,13 @@ struct CaptureGradient {
                                     ///< tensor means the nearest one inside. Empty for a capture without axes
   int64_t rounds = 1;               ///< how often an element of attention reads it; `round` counts from 0
   bool ofFactor = false;            ///< whether `output` is the gradient of a factor: of a row or column, and a round
+  bool ofSink = false;              ///< whether sink_mod reads it; `output` is a gradient of rows
 };
 
 /// Gradients of several captures.
 struct CaptureGradients {
   std::vector<std::string> captures;   ///< the requested ones, each once; one without a place has the gradient 0
-  std::vector<CaptureGradient> places; ///< in the order of `captures`
+  std::vector<CaptureGradient> places; ///< those of sink_mod, then those of score_mod, each in the order of `captures`
   bool hasStops = false; ///< whether score_mod stops gradients, so that not each read of a capture is a place
 };
 

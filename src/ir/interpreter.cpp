@@ -239,6 +239,7 @@ Interpreter::Interpreter(const Module& module, const Bindings& bindings) : modul
   if (auto root = module.output(kScore)) ofScore.emplace(module, bindings, *root);
   if (auto root = module.output(kMask)) ofMask.emplace(module, bindings, *root);
   if (auto root = module.output(kProbFactor)) ofProb.emplace(module, bindings, *root);
+  if (auto root = module.output(kSink)) ofSink.emplace(module, bindings, *root);
 }
 
 double Interpreter::value(Value value, float score, int64_t b, int64_t h, int64_t q, int64_t kv) const {

@@ -14,6 +14,7 @@
 
 #include <array>
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <vector>
 
@@ -120,6 +121,11 @@ public:
     return ofProb ? ofProb->evaluate(0, b, h, q, kv).real : 1;
   }
 
+  /// Returns the output `sink`; -inf if the module has none.
+  double sink(int64_t b, int64_t h, int64_t q) const {
+    return ofSink ? ofSink->evaluate(0, b, h, q, 0).real : -std::numeric_limits<double>::infinity();
+  }
+
   /// Returns any value as a double (exact for bool, i32, f32). Slow, since it compiles the value anew; for repeated use
   /// keep an Evaluator.
   double value(Value value, float score, int64_t b, int64_t h, int64_t q, int64_t kv) const;
@@ -131,7 +137,7 @@ public:
 private:
   const Module* module;
   Bindings bindings;
-  std::optional<Evaluator> ofScore, ofMask, ofProb;
+  std::optional<Evaluator> ofScore, ofMask, ofProb, ofSink;
 };
 
 } // namespace attnc::ir

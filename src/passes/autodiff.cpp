@@ -154,10 +154,15 @@ public:
     return Gradients{std::move(module), std::move(places)};
   }
 
+  /// Adds the places in sink_mod. No pass runs.
+  Expected<Gradients> runOnSink() {
+    ATTNC_TRY(addPlaces());
+    for (CaptureGradient& place : places) place.ofSink = true;
+    return Gradients{std::move(module), std::move(places)};
+  }
+
   Expected<Gradients> runOnFactor() {
-    sweep();
-    for (const std::string& capture : captures) ATTNC_TRY(addCapture(capture));
-    for (ir::Output& output : outputs) module.setOutput(std::move(output));
+    ATTNC_TRY(addPlaces());
     std::vector<Pass> order;
     for (const char* name : {"fold-constants", "simplify", "cse", "dce"}) order.push_back(*findPass(name));
     ATTNC_TRY(runPasses(module, order, {}));
@@ -166,9 +171,16 @@ public:
   }
 
 private:
+  Status addPlaces() {
+    sweep();
+    for (const std::string& capture : captures) ATTNC_TRY(addCapture(capture));
+    for (ir::Output& output : outputs) module.setOutput(std::move(output));
+    return {};
+  }
+
   static bool passes(const Node& node) { return node.type == Type::F32 && ir::info(node.op).passesGradients; }
 
-  /// Walks from the score that score_mod returns, or from the factor, down to its operands.
+  /// Walks from what score_mod or sink_mod returns, or from the factor, down to its operands.
   void sweep() {
     const std::optional<Value> top = module.output(root);
     if (!top || !isWanted[top->id]) return;
@@ -238,7 +250,8 @@ private:
     for (uint32_t id = 0; id < size; ++id) {
       const Node node = module[{id}];
       if (!isFloatCapture(node) || terms[id].empty() || captureName(module, node) != name) continue;
-      CaptureGradient place{name, fmt::format("d_{}_{}", name, count++), {}, 1};
+      const char* prefix = root.name == ir::kSink.name ? "ds" : "d"; // of sink_mod, or of score_mod
+      CaptureGradient place{name, fmt::format("{}_{}_{}", prefix, name, count++), {}, 1};
       for (ir::Loop loop : loops[id]) {
         place.rounds *= loop.count;
         if (place.rounds > std::numeric_limits<int32_t>::max())
@@ -301,6 +314,9 @@ std::vector<std::string> floatCaptures(const ir::Module& module) {
 
 Expected<Gradients> differentiate(const ir::Module& module, llvm::ArrayRef<std::string> captures,
                                   const PipelineOptions& options, bool withTangents) {
+  if (withTangents && module.output(ir::kSink))
+    return Error::environment("mods with a sink_mod have no tangents, and so no second derivatives",
+                              "leave the sinks out");
   if (const std::optional<Value> factor = module.output(ir::kProbFactor)) {
     const std::vector<bool> needed = ir::neededBy(module, *factor);
     for (uint32_t id = 0; id < module.size(); ++id)
@@ -309,7 +325,12 @@ Expected<Gradients> differentiate(const ir::Module& module, llvm::ArrayRef<std::
         return Error::environment(fmt::format("{} has no gradient: prob_mod reads it", captureName(module, node)),
                                   "ask for gradients of other captures");
   }
-  return Differentiation(module, captures).run(options, withTangents);
+  if (!module.output(ir::kSink) || captures.empty())
+    return Differentiation(module, captures).run(options, withTangents);
+  ATTNC_TRY_AS(ofSink, Differentiation(module, captures, ir::kSink).runOnSink());
+  ATTNC_TRY_AS(all, Differentiation(ofSink->module, captures).run(options));
+  all->captures.insert(all->captures.begin(), ofSink->captures.begin(), ofSink->captures.end());
+  return std::move(*all);
 }
 
 Expected<Gradients> differentiateFactor(const ir::Module& module, const ir::OutputRole& factor,

@@ -1,10 +1,11 @@
-// Reverse-mode differentiation: gradients of score_mod as outputs of the module.
+// Reverse-mode differentiation: gradients of score_mod and sink_mod as outputs of the module.
 //
 // In: a module after the passes. Out: the same module with more outputs, after the passes again. So gradients are
 // simplified and share common values with the forward. `grad` is the gradient that the result of score_mod received:
 //
 //   d_score       gradient of the score; ir::kDScore
 //   d_<name>_<i>  gradient of the i-th place where score_mod reads the captured float tensor or scalar `name`
+//   ds_<name>_<i> the same for sink_mod, where `grad` is the gradient that its result received
 //
 // The gradient of a capture sums the gradients of its places over all elements of attention, each added at the index
 // read. A place inside sums is read in many rounds: its outputs are also functions of `round`.
@@ -27,8 +28,9 @@ namespace attnc::passes {
 using ir::CaptureGradient;
 
 struct Gradients {
-  ir::Module module;                     ///< without stop_gradient
-  std::vector<CaptureGradient> captures; ///< by capture in the requested order, then by place
+  ir::Module module; ///< without stop_gradient
+  std::vector<CaptureGradient>
+      captures; ///< those of sink_mod, then those of score_mod; by capture in the requested order
 };
 
 /// Returns the names of the captured float tensors and scalars, in the module's order.

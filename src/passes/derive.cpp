@@ -15,7 +15,7 @@ Status deriveForKernels(ir::Module& module, Algebra algebra, const PipelineOptio
   }
   if (algebra.lowRank == LowRank::Factors) {
     module.setOutput(ir::kScore, module.param(ir::ParamKind::Score));
-    for (const ir::OutputRole& role : {ir::kMask, ir::kDScore, ir::kProbFactor}) module.dropOutput(role);
+    for (const ir::OutputRole& role : {ir::kMask, ir::kDScore, ir::kProbFactor, ir::kSink}) module.dropOutput(role);
     return {};
   }
   if (algebra.drops) order.push_back(*findPass("derive-drops"));

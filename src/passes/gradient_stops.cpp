@@ -1,6 +1,6 @@
-// In: any module. Out: only those stop_gradient that matter, which block a gradient's way from the score that score_mod
-// returns to the score that the mod is given, or to a captured float. Masks, indices and conditions have no gradients,
-// so a stop_gradient that only these need is removed.
+// In: any module. Out: only those stop_gradient that matter, which block a gradient's way from what score_mod or
+// sink_mod returns to the score that the mod is given, or to a captured float. Masks, indices and conditions have no
+// gradients, so a stop_gradient that only these need is removed.
 //
 //   %0 = stop_gradient f32 %score
 //   %1 = lt f32 0.0, %0                 =>   %0 = lt f32 0.0, %score
@@ -22,11 +22,12 @@ using ir::Value;
 /// Whether the node can pass a gradient on to its f32 operands. Steps and values that are not f32 cannot.
 bool passesGradients(const Node& node) { return node.type == Type::F32 && ir::info(node.op).passesGradients; }
 
-/// Returns for each f32 value whether a gradient of the score reaches it.
+/// Returns for each f32 value whether a gradient of a score or a sink reaches it.
 std::vector<bool> reachedByGradients(const ir::Module& module) {
-  llvm::SmallVector<Value, 1> score;
-  if (auto value = module.output(ir::kScore)) score.push_back(*value);
-  return ir::neededBy(module, score, [&](Value value) { return !passesGradients(module[value]); });
+  llvm::SmallVector<Value, 2> results;
+  for (const ir::OutputRole& role : {ir::kScore, ir::kSink})
+    if (auto value = module.output(role)) results.push_back(*value);
+  return ir::neededBy(module, results, [&](Value value) { return !passesGradients(module[value]); });
 }
 
 /// Returns for each value whether it is a stop_gradient that is reached by a gradient and blocks its way to the score

@@ -23,6 +23,10 @@ static void addAccesses(std::vector<CaptureAccess>& captures, const ir::Module& 
   for (size_t i = 0; i < accesses.size(); ++i) {
     CaptureAccess& capture =
         *llvm::find_if(captures, [&](const CaptureAccess& each) { return each.name == places[i].capture; });
+    if (places[i].ofSink) {
+      capture.inSink = true;
+      continue;
+    }
     capture.places.push_back(accesses[i]);
     capture.inColumns = inColumns;
   }
@@ -55,7 +59,7 @@ Expected<KernelMod> makeKernelMod(const ir::Module& module, ModForm form, const 
   } else if (module.output(ir::kDScore)) {
     // The term is taken out of the module with all gradients, so that all forms take out the same.
     ATTNC_TRY_AS(factors, passes::factorGradients(module, gradients));
-    const auto inColumns = [&](const auto& place) { return factors->isInColumns(place.capture); };
+    const auto inColumns = [&](const auto& place) { return !place.ofSink && factors->isInColumns(place.capture); };
     const bool isFactors = form.algebra.lowRank == LowRank::Factors;
     std::vector<ir::CaptureGradient> ofScores = gradients.places, gone;
     llvm::erase_if(ofScores, inColumns);

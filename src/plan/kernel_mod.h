@@ -32,9 +32,13 @@ struct ModForm {
 /// A capture whose gradient is computed.
 struct CaptureAccess {
   std::string name;
-  std::vector<analysis::GradientAccess> places; ///< the accesses that read it
+  std::vector<analysis::GradientAccess> places; ///< the accesses of scores that read it
+  bool inSink = false;                          ///< whether sink_mod reads it
   bool inColumns =
       false; ///< whether columns of dQ and dK have it: passes/factor_gradients.h. Places are of factors then
+
+  /// Whether a kernel must walk the scores for it.
+  bool needsScores() const { return !inColumns && !(inSink && places.empty()); }
 };
 
 struct KernelMod {

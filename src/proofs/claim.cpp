@@ -119,6 +119,13 @@ Expected<Module> claimOfSame(const Module& mask, const Module& other, bool score
     };
     const Value isSameFactor = module.make(Op::Eq, Type::Bool, {factorOf(*ofMask, mask), factorOf(*import, other)});
     claim = both(module, claim, either(module, inverse(module, begun->live), both(module, equal, isSameFactor)));
+    const auto sinkOf = [&](Import& from, const Module& its) {
+      const std::optional<Value> sink = its.output(ir::kSink);
+      return sink ? from.copy(*sink) : module.constF32(-std::numeric_limits<float>::infinity());
+    };
+    const Value mine = sinkOf(*ofMask, mask), its = sinkOf(*import, other);
+    claim = both(module, claim,
+                 either(module, module.make(Op::Eq, Type::Bool, {mine, its}), both(module, isNaN(mine), isNaN(its))));
   }
   return (*std::move(begun)).finished(claim);
 }

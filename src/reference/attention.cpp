@@ -95,18 +95,21 @@ private:
     const int64_t kvHead = h / (result.problem.qHeads / result.problem.kvHeads);
     double max = kMinusInfinity;
     for (double score : scores) max = score > max || std::isnan(score) ? score : max;
-    if (max == kMinusInfinity) return; // outputs are initialized for rows without live scores
+    const double sink = interpreter.sink(b, h, position), top = sink > max || std::isnan(sink) ? sink : max;
+    if (top == kMinusInfinity) return; // outputs are initialized for rows without terms
     int64_t columns = result.headDimV;
     double* out = result.out.data() + row * columns;
-    if (!std::isfinite(max)) {
+    if (!std::isfinite(top)) {
       std::fill(out, out + columns, kNan);
-      result.lse[size_t(row)] = result.rowMax[size_t(row)] = result.rowSum[size_t(row)] = kNan;
+      for (std::vector<double>* of : {&result.lse, &result.rowMax, &result.rowTop, &result.rowSum})
+        (*of)[size_t(row)] = kNan;
       return;
     }
     result.rowMax[size_t(row)] = max;
-    double sum = 0;
+    result.rowTop[size_t(row)] = top;
+    double sum = std::exp(sink - top);
     for (size_t i = 0; i < live.size(); ++i) {
-      double weight = std::exp(scores[i] - max);
+      double weight = std::exp(scores[i] - top);
       const float* value = v.data() + (firstKv + live[i]) * columns;
       sum += weight;
       if (weight != 0) weight *= interpreter.probFactor(b, h, position, live[i]);
@@ -115,7 +118,7 @@ private:
     }
     for (int64_t column = 0; column < columns; ++column) out[column] /= sum;
     result.rowSum[size_t(row)] = sum;
-    result.lse[size_t(row)] = max + std::log(sum);
+    result.lse[size_t(row)] = top + std::log(sum);
   }
 
   const Operands& args;
@@ -139,10 +142,11 @@ Expected<AttentionResult> attention(const ir::Module& module, const Captures& ca
   ATTNC_TRY_AS(bindings, ir::bindOnHost(module, captures, *problem, &args));
 
   int64_t rows = args.q.shape[0] * args.q.shape[1] * args.q.shape[2];
-  AttentionResult result{*problem, args.v.shape[3], {}, {}, {}, {}};
+  AttentionResult result{*problem, args.v.shape[3], {}, {}, {}, {}, {}};
   result.out.assign(size_t(rows * result.headDimV), 0);
   result.lse.assign(size_t(rows), kMinusInfinity);
   result.rowMax.assign(size_t(rows), kMinusInfinity);
+  result.rowTop.assign(size_t(rows), kMinusInfinity);
   result.rowSum.assign(size_t(rows), 0);
 
   const std::vector<float> k = decode(args.k), v = decode(args.v);

@@ -22,7 +22,8 @@
 
 namespace attnc::reference {
 
-/// Dense results. A row without live scores, or whose live scores are all -inf, has out 0, lse -inf and rowMax -inf. A
+/// Dense results. A row without live scores, or whose live scores are all -inf, has out 0, rowMax -inf, and its sink as
+/// lse, which is -inf without one. A
 /// row with a live score of +inf or NaN has NaN in all three.
 struct AttentionResult {
   ProblemShape problem;
@@ -30,7 +31,8 @@ struct AttentionResult {
   std::vector<double> out;    ///< [B, H, Q_LEN, DV]; ragged: [1, H, rows of q, DV], and so on
   std::vector<double> lse;    ///< [B, H, Q_LEN], natural log
   std::vector<double> rowMax; ///< [B, H, Q_LEN], largest live score after score_mod
-  std::vector<double> rowSum; ///< [B, H, Q_LEN], sum of exp(score - rowMax); 0 without live columns
+  std::vector<double> rowTop; ///< [B, H, Q_LEN], the larger of rowMax and the row's sink
+  std::vector<double> rowSum; ///< [B, H, Q_LEN], sum of exp(score - rowTop), with the sink; 0 without terms
 };
 
 /// Checks shapes and captures (Blame::Environment naming the tensor), then computes. Operands are in host memory, with

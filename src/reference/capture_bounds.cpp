@@ -23,6 +23,7 @@ CaptureBounds::CaptureBounds(const ir::Module& module, const ir::Bindings& bindi
     if (sums[capture].empty()) continue; // nothing to read
     const ir::Value value = *module.output(place.output);
     places.push_back({capture,
+                      place.ofSink,
                       place.rounds,
                       {module, bindings, value},
                       {module, bindings, value},
@@ -33,8 +34,9 @@ CaptureBounds::CaptureBounds(const ir::Module& module, const ir::Bindings& bindi
   }
 }
 
-void CaptureBounds::add(const Element& element, int64_t b, int64_t h, int64_t q, int64_t kv) {
-  for (Place& place : places)
+void CaptureBounds::add(const Element& element, int64_t b, int64_t h, int64_t q, int64_t kv, bool ofSink) {
+  for (Place& place : places) {
+    if (place.ofSink != ofSink) continue;
     for (int64_t round = 0; round < place.rounds; ++round) {
       // The elements that the place may read: one, unless the index depends on the score.
       std::vector<size_t> offsets = {0};
@@ -54,6 +56,7 @@ void CaptureBounds::add(const Element& element, int64_t b, int64_t h, int64_t q,
       if (offsets.size() > 1) off = std::fabs(derivative) + (off > 0 ? off : 0); // it may go elsewhere
       for (size_t offset : offsets) addTo(sums[place.capture][offset], element, derivative, off);
     }
+  }
 }
 
 void CaptureBounds::addTo(Sum& sum, const Element& e, double derivative, double off) {

@@ -19,11 +19,12 @@ public:
 
   /// A live element: its gradient of the score, behind score_mod, is weight * x.
   struct Element {
-    double low, high, score;          ///< before score_mod
-    double weight, x;                 ///< p, and dot(dout, v) - delta
-    double weightError, productError; ///< of p, and of dot(dout, v)
+    double low = 0, high = 0, score = 0;  ///< before score_mod
+    double weight, x;                     ///< p, and dot(dout, v) - delta
+    double weightError, productError = 0; ///< of p, and of dot(dout, v)
   };
-  void add(const Element& element, int64_t b, int64_t h, int64_t q, int64_t kv);
+  /// Adds a live element, or the sink of a row.
+  void add(const Element& element, int64_t b, int64_t h, int64_t q, int64_t kv, bool ofSink = false);
   /// Ends a row. `deltaError`: of delta; `deltaRoot`: the root of the sum of squares of its roundings.
   void endRow(double deltaError, double deltaRoot);
   /// Makes all bounds NaN.
@@ -37,6 +38,7 @@ public:
 private:
   struct Place {
     size_t capture;
+    bool ofSink;
     int64_t rounds;
     ir::Evaluator value;
     RangeEvaluator range;

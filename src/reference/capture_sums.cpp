@@ -31,6 +31,7 @@ CaptureSums::CaptureSums(const ir::Module& module, const ir::Bindings& bindings,
     const auto capture = size_t(llvm::find(gradients.captures, place.capture) - gradients.captures.begin());
     if (sums[capture].empty()) continue; // nothing to read
     places.push_back({capture,
+                      place.ofSink,
                       place.rounds,
                       {module, bindings, *module.output(place.output)},
                       {},
@@ -41,10 +42,11 @@ CaptureSums::CaptureSums(const ir::Module& module, const ir::Bindings& bindings,
 }
 
 void CaptureSums::add(double score, double weight, double grad, int64_t b, int64_t h, int64_t q, int64_t kv,
-                      double scoreTangent, double gradTangent) {
+                      double scoreTangent, double gradTangent, bool ofSink) {
   if (weight == 0) return;
   const auto single = float(score);
-  for (Place& place : places)
+  for (Place& place : places) {
+    if (place.ofSink != ofSink) continue;
     for (int64_t round = 0; round < place.rounds; ++round) {
       int64_t offset = 0;
       for (size_t axis = 0; axis < place.indices.size(); ++axis) {
@@ -61,6 +63,7 @@ void CaptureSums::add(double score, double weight, double grad, int64_t b, int64
       if (std::isfinite(derivative))
         sumsOfSquares[place.capture][size_t(offset)] += weight * std::max(derivative * derivative, leastSquare);
     }
+  }
 }
 
 } // namespace attnc::reference

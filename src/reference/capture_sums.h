@@ -18,10 +18,10 @@ public:
   /// `gradients` are outputs of the module. The arguments must outlive this object.
   CaptureSums(const ir::Module& module, const ir::Bindings& bindings, const ir::CaptureGradients& gradients);
 
-  /// Adds the contribution of one live element. `score`: before score_mod; `weight`: its p; `grad`: gradient of
-  /// score_mod's result. For places whose values are tangents: those of score and grad.
+  /// Adds the contribution of one live element, or of a row's sink. `score`: before score_mod; `weight`: its p; `grad`:
+  /// gradient of what the function of the mod returns. For places whose values are tangents: those of score and grad.
   void add(double score, double weight, double grad, int64_t b, int64_t h, int64_t q, int64_t kv,
-           double scoreTangent = 0, double gradTangent = 0);
+           double scoreTangent = 0, double gradTangent = 0, bool ofSink = false);
 
   /// Returns the sums by capture, in the requested order, dense, with the capture's shape.
   const std::vector<std::vector<double>>& values() const { return sums; }
@@ -31,6 +31,7 @@ public:
 private:
   struct Place {
     size_t capture;
+    bool ofSink;
     int64_t rounds;
     ir::Evaluator value;
     std::vector<ir::Evaluator> indices;

@@ -67,10 +67,14 @@ public:
     at = row, index = sequences.indexOf(row), position = sequences[row.b].qOffset + row.q;
     kvHead = row.h / (problem.qHeads / problem.kvHeads);
     listLiveColumns(args.blockMask, problem, interpreter, row, position, sequences[row.b].kvLength, live);
-    const double max = forward.rowMax[size_t(index)];
-    if (std::isnan(max)) return; // as in kernels
-    collect(max);
-    if (elements.empty() || highest == kNone) return; // no live score, wherever kernels round
+    const double max = forward.rowMax[size_t(index)], top = forward.rowTop[size_t(index)];
+    if (std::isnan(top)) return; // as in kernels
+    sink = interpreter.sink(row.b, row.h, position);
+    collect(top);
+    if (elements.empty() || highest == kNone) { // no live score, wherever kernels round
+      if (sink != kNone) bounds.lse[size_t(index)] = ofSink();
+      return;
+    }
     if (lowest == kNone || !(highest < std::numeric_limits<double>::infinity())) return giveUp(captures);
     boundForward(max);
     if (captures) boundBackward(*captures);
@@ -88,6 +92,10 @@ public:
   }
 
 private:
+  /// Returns the error of the sink, and of an lse near it.
+  double ofSink() const { return 0x1p-21 * (1 + std::fabs(sink)); }
+
+  /// `max`: the greatest score or sink, which weights refer to.
   void collect(double max) {
     elements.clear();
     highest = lowest = kNone, lowSum = highSum = errorSum = 0;
@@ -130,6 +138,8 @@ private:
       e.error = std::max(most - e.weight, e.weight - e.lowest);
       lowSum += e.lowest, highSum += most, errorSum += e.error;
     }
+    sinkWeight = sink == kNone ? 0 : std::exp(sink - max), sinkError = sinkWeight == 0 ? 0 : sinkWeight * ofSink();
+    lowSum += sinkWeight - sinkError, highSum += sinkWeight + sinkError, errorSum += sinkError;
     lowSum = std::max(lowSum, std::numeric_limits<double>::min());
   }
 
@@ -149,10 +159,11 @@ private:
 
   void boundForward(double max) {
     const double sum = forward.rowSum[size_t(index)], lse = forward.lse[size_t(index)];
-    double ofLow = 0, ofHigh = 0; // sums of weights, relative to the largest
-    for (const Element& e : elements) ofLow += std::exp(e.low - lowest), ofHigh += std::exp(e.high - highest);
-    bounds.lse[size_t(index)] =
-        std::max(highest + std::log(ofHigh) - lse, lse - lowest - std::log(ofLow)) + 0x1p-21 * (1 + std::fabs(lse));
+    const double low = std::max(lowest, sink), high = std::max(highest, sink); // sums of weights are relative to these
+    double ofLow = std::exp(sink - low), ofHigh = std::exp(sink - high);
+    for (const Element& e : elements) ofLow += std::exp(e.low - low), ofHigh += std::exp(e.high - high);
+    bounds.lse[size_t(index)] = std::max(high + std::log(ofHigh) - lse, lse - low - std::log(ofLow)) +
+                                0x1p-21 * (1 + std::fabs(lse)) + (sinkWeight == 0 ? 0 : ofSink());
     bounds.rowMax[size_t(index)] = std::max(highest - max, max - lowest) + 0x1p-21 * (1 + std::fabs(max));
     const bool isLoose = errorSum >= 0.5 * lowSum;
     bounds.loose[size_t(index)] = isLoose;
@@ -172,6 +183,11 @@ private:
         squared[size_t(c)] += rounding * rounding;
       }
     }
+    if (sinkWeight != 0)
+      for (int64_t c = 0; c < v.columns; ++c) {
+        farthest[size_t(c)] = std::max(farthest[size_t(c)], std::fabs(out[c]));
+        moved[size_t(c)] += sinkError / lowSum * std::fabs(out[c]);
+      }
     double rowSquares = 0;
     const double rounding = roundoffOf(by.results);
     for (int64_t c = 0; c < v.columns; ++c) {
@@ -203,6 +219,12 @@ private:
       deltaError += rounding + std::min(1.0, e.error / lowSum) * std::fabs(dP.back() - delta - dLse);
       deltaSquares += rounding * rounding;
     }
+    deltaError += std::min(1.0, sinkError / lowSum) * std::fabs(delta + dLse);
+    const double pOfSink = sinkWeight / sum;
+    const double sinkOff =
+        std::max((sinkWeight + sinkError) / lowSum - pOfSink, pOfSink - (sinkWeight - sinkError) / highSum);
+    captures.add({.weight = pOfSink, .x = -delta, .weightError = sinkOff + ofLse * pOfSink}, b, h, position, 0,
+                 /*ofSink=*/true);
     for (const Element& e : elements) {
       const double* value = v.row(e.kvRow);
       const double p = e.weight / sum, product = dP[size_t(&e - elements.data())], x = product - delta;
@@ -262,6 +284,7 @@ private:
   QueryRow at = {};
   int64_t index = 0, position = 0, kvHead = 0;
   double highest = 0, lowest = 0, lowSum = 0, highSum = 0, errorSum = 0, largestOfV = 0;
+  double sink = 0, sinkWeight = 0, sinkError = 0; ///< of the row
   std::vector<int64_t> live;
   std::vector<Element> elements;
   std::vector<double> farthest, sizes, moved, squared, dP;

@@ -67,16 +67,18 @@ private:
     const int64_t index = sequences.indexOf(row), firstKv = sequences.firstKvOf(row.b, kvHead);
     const int64_t b = row.b, h = row.h, position = sequences[b].qOffset + row.q;
     // Not from lse: a large score would leave no digit of the sum in it.
-    const double max = forward.rowMax[size_t(index)], sum = forward.rowSum[size_t(index)];
-    if (max == -std::numeric_limits<double>::infinity()) return;
+    const double top = forward.rowTop[size_t(index)], sum = forward.rowSum[size_t(index)];
+    if (top == -std::numeric_limits<double>::infinity()) return;
     const double* d = dOut.row(index);
     const double dLse = args.dLse ? readElement(args.dLse->data, DType::F32, index).real : 0;
     const double delta = dot(d, &forward.out[size_t(index * v.columns)], v.columns) - dLse;
+    const double ofSink = std::exp(interpreter.sink(b, h, position) - top) / sum;
+    captures.add(0, ofSink, -ofSink * delta, b, h, position, 0, 0, 0, /*ofSink=*/true);
     listLiveColumns(args.blockMask, problem, interpreter, row, position, sequences[b].kvLength, live);
     for (int64_t kv : live) {
       const int64_t kvRow = firstKv + kv;
       const double s = scale * dot(q.row(index), k.row(kvRow), q.columns);
-      const double p = std::exp(interpreter.score(s, b, h, position, kv) - max) / sum;
+      const double p = std::exp(interpreter.score(s, b, h, position, kv) - top) / sum;
       const double factor = p == 0 ? 1 : interpreter.probFactor(b, h, position, kv);
       const double g = p * (factor * dot(d, v.row(kvRow), v.columns) - delta);
       captures.add(s, p, g, b, h, position, kv);

@@ -60,8 +60,8 @@ private:
   void computeRow(const QueryRow& row, int64_t kvHead, CaptureSums& captures) {
     const auto index = size_t(sequences.indexOf(row));
     const int64_t firstKv = sequences.firstKvOf(row.b, kvHead), position = sequences[row.b].qOffset + row.q;
-    const double max = forward.rowMax[index], sum = forward.rowSum[index];
-    if (max == -std::numeric_limits<double>::infinity()) return;
+    const double top = forward.rowTop[index], sum = forward.rowSum[index];
+    if (top == -std::numeric_limits<double>::infinity()) return;
     listLiveColumns(args.blockMask, problem, interpreter, row, position, sequences[row.b].kvLength, live);
     pairs.clear();
     double tLse = 0;
@@ -69,7 +69,7 @@ private:
       const double *key = k.row(firstKv + kv), *tKey = tK.row(firstKv + kv);
       Pair pair{kv, scale * dot(q.row(int64_t(index)), key, q.columns)};
       pair.tS = scale * (dot(tQ.row(int64_t(index)), key, q.columns) + dot(q.row(int64_t(index)), tKey, q.columns));
-      pair.p = std::exp(interpreter.score(pair.s, row.b, row.h, position, kv) - max) / sum;
+      pair.p = std::exp(interpreter.score(pair.s, row.b, row.h, position, kv) - top) / sum;
       if (pair.p == 0) continue;
       pair.factor = interpreter.probFactor(row.b, row.h, position, kv);
       pair.tScore = tScore.evaluate(float(pair.s), row.b, row.h, position, kv, 0, 0, float(pair.tS)).real;

@@ -100,7 +100,7 @@ Status ShardedAttention::Impl::prepare(const Mod& mod, const ShardPlan& plan, co
       local.gradients.dQ = all.q, local.gradients.dK = all.k, local.gradients.dV = all.v;
     }
   }
-  std::map<passes::RowPlaces, Mod> placed;
+  std::map<std::pair<passes::RowPlaces, bool>, Mod> placed;
   const auto placeOf = [&](const std::vector<ShardInterval>& intervals) {
     return intervals.size() == 1 && !isPacked ? passes::RowPlace::Run : passes::RowPlace::Listed;
   };
@@ -108,12 +108,15 @@ Status ShardedAttention::Impl::prepare(const Mod& mod, const ShardPlan& plan, co
   if (placeOf(rows) == passes::RowPlace::Listed) rowTable.places = shard::placesOf(rows, plan.qStarts);
   for (size_t stage = 0; stage < stages.size(); ++stage) {
     const std::vector<ShardInterval>& keys = stages[stage].keys;
-    if (!stages[stage].hasWork || !q.shape[0] || !q.shape[1]) continue;
+    const bool isFirst = launches.empty(), isLast = stage + 1 == stages.size();
+    // A row's sink counts once, in the first stage; rows without keys have it as their lse.
+    const bool isForSinks = mod.hasSinkMod() && isFirst && isLast;
+    if (!(stages[stage].hasWork || isForSinks) || !q.shape[0] || !q.shape[1]) continue;
     const passes::RowPlaces places{placeOf(rows), placeOf(keys), isPacked, team.has_value()};
-    auto found = placed.find(places);
+    auto found = placed.find({places, isFirst});
     if (found == placed.end()) {
-      ATTNC_TRY_AS(made, placedMod(mod, places));
-      found = placed.emplace(places, *std::move(made)).first;
+      ATTNC_TRY_AS(made, placedMod(mod, places, isFirst));
+      found = placed.emplace(std::pair(places, isFirst), *std::move(made)).first;
     }
     Launch& launch = launches.emplace_back(Launch{stage, found->second});
     for (const CaptureInfo& capture : launch.mod.captures()) launch.declared.insert(capture.name);

@@ -9,6 +9,7 @@
 #include "algo/exponents.cuh"
 #include "algo/prob_mod.cuh"
 #include "algo/sequence.cuh"
+#include "algo/sink.cuh"
 #include "algo/step_walk.cuh"
 #include "algo/tanh_exponents.cuh"
 #include "params.cuh"
@@ -212,7 +213,25 @@ ATTNC_DEVICE void apply_mod(Fragment<RowGroups, Columns>& x, const ForwardParams
   apply_mod(x, args, RowSite<M, RowGroups, Source>{p, args, place, step, columns}, bias);
 }
 
-/// Stores lse and row maximum of a lane's rows. Called after Softmax::finish().
+/// Returns what a lane's row is divided by. Called after Softmax::finish(), for mods with a sink.
+template <int RowGroups, class M, class Range>
+ATTNC_DEVICE Denominator with_sink(const Softmax<2 * RowGroups, Range>& softmax, int r, const ForwardParams& p,
+                                   const ModArgs& args, const Place<RowGroups, M>& place) {
+  const float reference = softmax.reference(r, place.form(r).weight_factor(), place.row_shift(args, r));
+  return Denominator::with_sink(softmax.sum[r], reference,
+                                sink_of<Mod>(args, place.b, place.h, place.position(p, args, r)));
+}
+
+/// Finishes a lane's row. Returns the factor of its O.
+template <int RowGroups, class M, class Range>
+ATTNC_DEVICE float finish_row(Softmax<2 * RowGroups, Range>& softmax, int r, const ForwardParams& p,
+                              const ModArgs& args, const Place<RowGroups, M>& place) {
+  const float normalise = softmax.finish(r);
+  if constexpr (kHasSink<Mod>) return with_sink(softmax, r, p, args, place).normalise;
+  return normalise;
+}
+
+/// Stores lse and row maximum of a lane's rows. Called after finish_row().
 template <int RowGroups, class M, class Range>
 ATTNC_DEVICE void store_row_outputs(const ForwardParams& p, const ModArgs& args, const Place<RowGroups, M>& place,
                                     const Softmax<2 * RowGroups, Range>& softmax) {
@@ -223,7 +242,11 @@ ATTNC_DEVICE void store_row_outputs(const ForwardParams& p, const ModArgs& args,
     const int q_idx = place.q_first + place.offset(r);
     const float shift = place.row_shift(args, r), factor = place.form(r).weight_factor();
     if (threadIdx.x % 4 == 0 && unsigned(q_idx) < unsigned(p.q_len)) {
-      if (p.lse) p.lse[first_row + q_idx] = softmax.lse(r, factor, shift);
+      if constexpr (kHasSink<Mod>) {
+        if (p.lse) p.lse[first_row + q_idx] = with_sink(softmax, r, p, args, place).lse;
+      } else {
+        if (p.lse) p.lse[first_row + q_idx] = softmax.lse(r, factor, shift);
+      }
       if (p.row_max) p.row_max[first_row + q_idx] = softmax.max(r, factor, shift);
     }
   }

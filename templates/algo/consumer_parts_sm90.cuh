@@ -76,7 +76,8 @@ struct ConsumerParts {
   template <class M> ATTNC_DEVICE void store(const Out& o, RowSoftmax& softmax, const Place<1, M>& place, float unit) {
     const ForwardParams& base = params_of<Mod>(p.base, args, place.b);
     const float v_scale = unit * scale_of_v<kRowScales>(p, place.b, place.h / base.group) * place.factor();
-    const float normalise[2] = {softmax.finish(0) * v_scale, softmax.finish(1) * v_scale};
+    const float normalise[2] = {finish_row(softmax, 0, base, args, place) * v_scale,
+                                finish_row(softmax, 1, base, args, place) * v_scale};
     if constexpr (kOutInQSlot) {
       const int slot = q.slot ^ 1; // of two; `q` has advanced already
       const OutTile tile = OutTile{q.tile_of(slot).base}.from_row(64 * group);

@@ -275,13 +275,13 @@ ATTNC_DEVICE void run(const typename Copies::Params& decode, const ModArgs& args
                                          : decode.v_scale.of(work.tile.b, work.tile.kv_head));
       loader.copies.release();
       __syncthreads();
-      finish_rows(sums - team * Slots::kRingBytes, Slots::kRingBytes, half, decode, work);
+      finish_rows(sums - team * Slots::kRingBytes, Slots::kRingBytes, half, decode, args, work);
       __syncthreads();
       state[0] = state[1];
 #pragma unroll
       for (int n = 0; n < Out::kGroups; ++n) o.at(0, n, 0) = o.at(1, n, 0), o.at(0, n, 1) = o.at(1, n, 1);
     }
-    if (!work.share.is_whole()) merge_parts(decode, work, words);
+    if (!work.share.is_whole()) merge_parts(decode, args, work, words);
   }
   ptx::cp_async_wait_group<0>();
 }

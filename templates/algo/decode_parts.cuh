@@ -5,6 +5,7 @@
 
 #include "algo/decode_work.cuh"
 #include "algo/merge_rows.cuh"
+#include "algo/sink.cuh"
 #include "params_decode.cuh"
 #include "ptx/global_memory.cuh"
 
@@ -12,17 +13,31 @@ namespace attnc::decode {
 
 constexpr bool kIsCached = kPageSize != 0 || kAppends;
 
+/// Returns what a complete row is divided by, for mods with a sink.
+ATTNC_DEVICE Denominator with_sink(const RowState& state, const PackedParams& p, const ModArgs& args,
+                                   const PackedTile& tile, int row) {
+  const int h = tile.head(p, row), position = q_offset_of<Mod>(args, tile.b, h) + tile.token(p, row);
+  return Denominator::with_sink(state.sum, state.reference, sink_of<Mod>(args, tile.b, h, position));
+}
+
+/// Returns the factor of O of a complete row.
+ATTNC_DEVICE float normalise(const RowState& state, const PackedParams& p, const ModArgs& args, const PackedTile& tile,
+                             int row) {
+  return kHasSink<Mod> ? with_sink(state, p, args, tile, row).normalise : state.normalise();
+}
+
 /// Stores lse and row maximum.
-ATTNC_DEVICE void store_state(const RowState& state, const PackedParams& p, const PackedTile& tile, int row) {
-  if (p.lse) p.lse[tile.row_of_all(p, row)] = state.lse();
+ATTNC_DEVICE void store_state(const RowState& state, const PackedParams& p, const ModArgs& args, const PackedTile& tile,
+                              int row) {
+  if (p.lse) p.lse[tile.row_of_all(p, row)] = kHasSink<Mod> ? with_sink(state, p, args, tile, row).lse : state.lse();
   if constexpr (kRowMax)
     if (p.row_max) p.row_max[tile.row_of_all(p, row)] = state.max();
 }
 
 /// Normalises and stores four columns of an output row; column 0 also stores lse and row maximum.
-ATTNC_DEVICE void store(const float (&x)[4], const RowState& state, const PackedParams& p, const PackedTile& tile,
-                        int row, int column) {
-  const float factor = state.normalise();
+ATTNC_DEVICE void store(const float (&x)[4], const RowState& state, const PackedParams& p, const ModArgs& args,
+                        const PackedTile& tile, int row, int column) {
+  const float factor = normalise(state, p, args, tile, row);
   Element* out = (Element*)p.out + tile.b * p.out_stride.batch + tile.head(p, row) * p.out_stride.head +
                  tile.row_of_q(p, row) * p.out_stride.row + column;
   if (p.vectors) {
@@ -32,7 +47,7 @@ ATTNC_DEVICE void store(const float (&x)[4], const RowState& state, const Packed
 #pragma unroll
     for (int i = 0; i < 4; ++i) out[i] = from_float<Element>(x[i] * factor);
   }
-  if (column == 0) store_state(state, p, tile, row);
+  if (column == 0) store_state(state, p, args, tile, row);
 }
 
 /// Addresses of a part: its rows of O and their states.
@@ -61,8 +76,8 @@ constexpr int kQuads = kHeadDimV / 4; // groups of four columns
 /// Merges `Rows` rows, `Distance` apart, of all parts of an item: `Quads` groups of four columns from `first_quad` on,
 /// as far as they exist. Called by a whole warp.
 template <int Rows, int Distance, int Quads>
-ATTNC_DEVICE void merge_rows(const DecodeParams& p, const ItemShare& share, const PackedTile& tile, int row,
-                             int first_quad) {
+ATTNC_DEVICE void merge_rows(const DecodeParams& p, const ModArgs& args, const ItemShare& share, const PackedTile& tile,
+                             int row, int first_quad) {
   constexpr int kQuadsOfLane = (Quads + 31) / 32, kBatch = 8 / kQuadsOfLane;
   const int lane = threadIdx.x % 32, parts = share.parts;
   const auto row_of = [&](int r) { return min(row + r * Distance, tile.rows - 1); };
@@ -121,7 +136,7 @@ ATTNC_DEVICE void merge_rows(const DecodeParams& p, const ItemShare& share, cons
 #pragma unroll
     for (int q = 0; q < kQuadsOfLane; ++q)
       if (const int quad = first_quad + lane + 32 * q; quad < kQuads)
-        store(out[0][q], state[0], p.forward, tile, row_of(r), quad * 4);
+        store(out[0][q], state[0], p.forward, args, tile, row_of(r), quad * 4);
     state[0] = state[Rows - 1];
 #pragma unroll
     for (int q = 0; q < kQuadsOfLane; ++q)

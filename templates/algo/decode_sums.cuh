@@ -43,7 +43,7 @@ template <class O> ATTNC_DEVICE void store_sums(float* line, const O& o, int r, 
 /// Adds up eight rows of each warp, from its row 8 * half on, over all teams. Stores the results, or this CTA's part.
 /// `sums`: the first team's; each team's lies `stride` bytes behind the one before. Called by the whole CTA.
 ATTNC_DEVICE void finish_rows(const unsigned char* sums, int stride, int half, const DecodeParams& p,
-                              const Work& work) {
+                              const ModArgs& args, const Work& work) {
   const auto of_team = [&](int team) -> const HalfSums& { return *(const HalfSums*)(sums + team * stride); };
   for (int i = threadIdx.x; i < kTeamWarps * 8 * kQuads; i += kThreads) {
     const int warp = i / (8 * kQuads), line = i / kQuads % 8, column = i % kQuads * 4;
@@ -60,7 +60,7 @@ ATTNC_DEVICE void finish_rows(const unsigned char* sums, int stride, int half, c
       for (int j = 0; j < 4; ++j) out[j] += factor * of_team(team).out[warp][line][column + j];
     }
     if (work.share.is_whole()) {
-      store(out, state, p.forward, work.tile, row, column);
+      store(out, state, p.forward, args, work.tile, row, column);
     } else {
       const Part part(p, blockIdx.x, work.share.own_place());
       ptx::st_global_cg(part.out + row * kHeadDimV + column, out);
@@ -75,7 +75,7 @@ ATTNC_DEVICE void finish_rows(const unsigned char* sums, int stride, int half, c
 
 /// Counts this CTA's part in. The last CTA of an item merges the parts, and resets the counter to 0. Called by the
 /// whole CTA, after a barrier behind the stores of the part.
-ATTNC_DEVICE void merge_parts(const DecodeParams& p, const Work& work, int* is_last) {
+ATTNC_DEVICE void merge_parts(const DecodeParams& p, const ModArgs& args, const Work& work, int* is_last) {
   if (threadIdx.x == 0) {
     *is_last = ptx::atom_add_acq_rel(p.arrived + work.share.item, 1) == work.share.parts - 1;
     if (*is_last) p.arrived[work.share.item] = 0;
@@ -84,7 +84,7 @@ ATTNC_DEVICE void merge_parts(const DecodeParams& p, const Work& work, int* is_l
   if (!*is_last) return;
 #pragma unroll 1
   for (int row = threadIdx.x / 32; row < work.tile.rows; row += 2 * kWarps)
-    merge_rows<2, kWarps, kQuads>(p, work.share, work.tile, row, 0);
+    merge_rows<2, kWarps, kQuads>(p, args, work.share, work.tile, row, 0);
 }
 
 } // namespace attnc::decode

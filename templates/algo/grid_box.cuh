@@ -203,6 +203,21 @@ struct GridPlace {
   }
 };
 
+/// Returns what the row of a query is divided by. Called after Softmax::finish(), for mods with a sink.
+ATTNC_DEVICE Denominator with_sink(const Softmax<2>& softmax, int r, const ModArgs& args, const GridPlace& place,
+                                   Token q) {
+  return Denominator::with_sink(softmax.sum[r], softmax.reference(r, place.form(r).weight_factor(), 0.f),
+                                sink_of<Mod>(args, place.b, place.h, q));
+}
+
+/// Returns the lse of a query's row. Called after Softmax::finish().
+ATTNC_DEVICE float lse_of(const Softmax<2>& softmax, int r, const ModArgs& args, const GridPlace& place, Token q) {
+  if constexpr (kHasSink<Mod>)
+    return with_sink(softmax, r, args, place, q).lse;
+  else
+    return softmax.lse(r, place.form(r).weight_factor(), 0.f);
+}
+
 /// A step over off-grid keys of a run, in place of a box of keys.
 struct KeysOfRun {};
 

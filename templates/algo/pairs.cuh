@@ -5,8 +5,8 @@
 //   g = p (f d_out v^T - delta)    the gradient of mod(s); 0 if masked or past the end of KV. f: of prob_mod, or 1
 //   d_s = scale mod'(s) g          d_q = d_s k,  d_k = d_s^T q,  d_v = (p f)^T d_out
 //
-// row_sum, the sum over the row of exp(mod(s) - lse), would be 1 if lse were not rounded. At 1e9, where fp32 counts in
-// steps of 64, the lse of n equal scores lacks log n.
+// row_sum, the sum over the row, with its sink, of exp(mod(s) - lse), would be 1 if lse were not rounded. At 1e9, where
+// fp32 counts in steps of 64, the lse of n equal scores lacks log n.
 //
 // A lane takes one of 32 columns, or rows, at a time. All lanes of the warp call together. Mods are generated in plain
 // form.
@@ -16,6 +16,7 @@
 
 #include "algo/prob_mod.cuh"
 #include "algo/sequence.cuh"
+#include "algo/sink.cuh"
 #include "algo/softmax.cuh"
 #include "algo/step_walk.cuh"
 #include "params.cuh"
@@ -119,6 +120,8 @@ ATTNC_DEVICE float sum_up_row(const BackwardParams& p, const ModArgs& args, cons
     sum += Pair(f, args, q, kv_idx, kv_idx < f.kv_len, step.flags & kStepMasked).weight;
   }
   sum = sum_of_lanes(sum);
+  if constexpr (kHasSink<Mod>)
+    if (q.lse != negative_infinity()) sum += expf(sink_of<Mod>(args, q.b, q.h, q.position) - q.lse);
   if (threadIdx.x % 32 == 0) p.row_sums[q.index] = sum;
   return sum;
 }

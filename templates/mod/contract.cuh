@@ -27,6 +27,7 @@
 //     static constexpr bool kHasProbMod          defined only if prob_factor() exists
 //     static constexpr bool kDrops               defined only if there are the parts of dropout, in place of
 //                                                prob_factor(): algo/drops.cuh
+//     static constexpr bool kHasSink             defined only if sink() exists
 //     static constexpr bool kHasOffsets          defined only if q_offset() exists
 //     static constexpr int kVariants             defined only if sequences have different mods: their number. Each is a
 //                                                struct as Mod, with a static constexpr int kVariant; Mod itself
@@ -57,6 +58,8 @@
 //     static float kept_factor(const ModArgs&, const Head&)
 //                                                the parts of dropout (src/ir/outputs.h); drop_rest() only if it may
 //                                                not be 0
+//     static float sink(const ModArgs&, int b, int h, int q_idx)
+//                                                only in mods with a sink_mod; by boxes of a grid q_idx is a Token
 //     static ScoreFactors factors(const ModArgs&, const Head&)
 //     static float q_factor(const ModArgs&, const Head&, const Row&, Coord, int round)
 //     static float kv_factor(const ModArgs&, const Head&, const Col&, Coord, int round)
@@ -105,7 +108,10 @@
 //                          round)                with tangents: (..., float grad, float score_tangent, float
 //                                                grad_tangent, int round), the tangent of the value
 //       static long long offset(const ModArgs&, const Head&, const Row&, const Col&, Coord, int round)
-//     static void gradients(visit)               calls visit(Gradient0()), visit(Gradient1()), ...
+//     static void gradients(visit)               calls visit(Gradient0()), visit(Gradient1()), ... for reads of
+//                                                score_mod
+//     static void sink_gradients(visit)          the same for reads of sink_mod; only if there are any. Their kReach is
+//                                                Head or Row
 //
 // A mod is generated in one of two ways. Plain: score() is score_mod, factors() are 1, 1, 0, row_shift() is 0. For
 // kernels that go through apply_mod() (algo/apply_mod.cuh), algebra moves out of score():
@@ -198,6 +204,7 @@
 //   drop_above  algo/drops.cuh                             1
 //   drop_rest   algo/drops.cuh                             1
 //   kept_factor algo/drops.cuh                             1
+//   sink        algo/sink.cuh                              1
 //   each        block_mask.cu                              3
 //   judge       block_mask.cu                              1
 //   factors     algo/apply_mod.cuh                         1
@@ -224,6 +231,7 @@
 //               tangents_captures_naive.cu                 1
 //               backward_diagonals.cu                      1
 //               low_rank_gradients.cu                      2
+//   sink_gradients  backward_sinks.cu                      1
 //   bounds      algo/apply_mod.cuh                         1
 //               algo/transposed_scores.cuh                 1
 //               algo/kv_walk.cuh                           1
@@ -272,6 +280,9 @@
 //          is empty. Arguments that kReach rules out are unused: reach Row accepts any Col and kv_idx. For Diagonal,
 //          any element of attention represents all.
 //   row_shift   returns the term added to all scores of the row: it changes lse and row max, nothing else.
+//   sink   returns the logit of a further term of the row's denominator, in units of scores; -inf: none. Called when
+//   the
+//          row is complete, so that the main loop keeps nothing for it.
 //   bounds takes the rows [q_begin, q_end), at least one.
 //   box    returns the keys that a query may see: mask() is false for all others. For tokens on their grids.
 //   variant     returns which variant the head has; -1 if no score of it lives.

@@ -25,8 +25,8 @@ struct Hooked {
   int capture, rounds;
 };
 
-/// An entry point for the hooks of mod `number` of a HostMods.
-std::string captureEntry(size_t number) {
+/// An entry point for the hooks of mod `number` of a HostMods. `ofSinks`: whether sink_mod has some.
+std::string captureEntry(size_t number, bool ofSinks) {
   return fmt::format(R"(
 struct Place{0} {{ int b, h, q, kv; float score, grad; int place, round; }};
 struct Hooked{0} {{ float value; long long offset, shared; int capture, rounds; }};
@@ -39,7 +39,7 @@ extern "C" void captures_{0}(const unsigned long long* words, const Place{0}* in
   auto head = Mod::head(args, b, h);
   auto row = Mod::row(args, head, b, h, q, float(q));
   auto col = Mod::col(args, head, b, h, kv, float(kv), 0.f);
-  Mod::gradients([&, place = place, round = round, q = q, kv = kv, b = b, h = h, score = score, grad = grad](auto gradient) {{
+  const auto visit = [&, place = place, round = round, q = q, kv = kv, b = b, h = h, score = score, grad = grad](auto gradient) {{
     using Gradient = decltype(gradient);
     if (Gradient::kIndex != place) return;
     const attnc::Coord at{{b, h, q, kv}};
@@ -60,10 +60,12 @@ extern "C" void captures_{0}(const unsigned long long* words, const Place{0}* in
       break;
     case GradientReach::Element: out->shared = out->offset; break;
     }}
-  }});
+  }};
+  Mod::gradients(visit);
+  {1}
 }}
 )",
-                     number);
+                     number, ofSinks ? "Mod::sink_gradients(visit);" : "");
 }
 using RunCaptures = void (*)(const uint64_t* words, const Place* in, Hooked* out, int qLen, int kvLen);
 
@@ -88,7 +90,7 @@ TEST_CASE("gradients of captures of generated code are those of the IR, at the o
       const ir::Module all = test::derived(entry.gradients.module, {.scale = scale});
       entry.source = codegen::emitMod(all, analysis::modFacts(all), entry.gradients.module.size(),
                                       {entry.names, entry.gradients.captures});
-      extra += captureEntry(host.add(entry.source));
+      extra += captureEntry(host.add(entry.source), entry.source.text.find("sink_gradients") != std::string::npos);
       entries.push_back(std::move(entry));
     }
   host.build(extra);

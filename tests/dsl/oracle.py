@@ -4,8 +4,8 @@
     python3 oracle.py REQUEST.json
 
 REQUEST: {"text", "defines": {name: literal}, "dims": {name: int}, "captures": {name: {"shape", "data"} or {"value"}},
-"coords": [[score, b, h, q_idx, kv_idx], ...]}. Prints {"score": [...] or null, "mask": [...] or null, "prob": [...] or
-null}; prob_mod is given the score.
+"coords": [[score, b, h, q_idx, kv_idx], ...]}. Prints {"score": [...] or null, "mask": [...] or null, "prob" and "sink" as well,
+or null}; prob_mod is given the score.
 
 `torch` is the stub of torch_stub.py.
 """
@@ -160,7 +160,7 @@ def main():
     tree = Lenient().visit(override(ast.parse(request["text"]), request["defines"]))
     ast.fix_missing_locations(tree)
     exec(compile(tree, "<mod>", "exec"), names)
-    score_mod, mask_mod, prob_mod = map(names.get, ("score_mod", "mask_mod", "prob_mod"))
+    score_mod, mask_mod, prob_mod, sink_mod = map(names.get, ("score_mod", "mask_mod", "prob_mod", "sink_mod"))
     coords = [(T([float(score)]), *(T([i]) for i in at)) for score, *at in request["coords"]]
 
     def is_live(at):
@@ -169,7 +169,8 @@ def main():
 
     print(json.dumps({"score": [plain(score_mod(*at)) for at in coords] if score_mod else None,
                       "mask": [is_live(at[1:]) for at in coords] if mask_mod or choice.made else None,
-                      "prob": [plain(prob_mod(*at)) for at in coords] if prob_mod else None}))
+                      "prob": [plain(prob_mod(*at)) for at in coords] if prob_mod else None,
+                      "sink": [plain(sink_mod(*at[1:4])) for at in coords] if sink_mod else None}))
 
 
 if __name__ == "__main__":

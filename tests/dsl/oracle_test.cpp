@@ -101,10 +101,11 @@ void compare(const std::string& text, const std::map<std::string, std::string>& 
   Running running(traced(text, defines));
   json::Object answer = ask(request(running, text, defines));
   std::vector<Coordinate> coords = coordinates();
-  REQUIRE((answer.getArray("score") || answer.getArray("mask") || answer.getArray("prob")));
+  REQUIRE((answer.getArray("score") || answer.getArray("mask") || answer.getArray("prob") || answer.getArray("sink")));
   CHECK(bool(answer.getArray("score")) == running.module.output(ir::kScore).has_value());
   CHECK(bool(answer.getArray("mask")) == running.module.output(ir::kMask).has_value());
   CHECK(bool(answer.getArray("prob")) == running.module.output(ir::kProbFactor).has_value());
+  CHECK(bool(answer.getArray("sink")) == running.module.output(ir::kSink).has_value());
   for (size_t i = 0; i < coords.size(); ++i) {
     auto [score, b, h, q, kv] = coords[i];
     INFO("score " << score << " b " << b << " h " << h << " q_idx " << q << " kv_idx " << kv);
@@ -117,6 +118,8 @@ void compare(const std::string& text, const std::map<std::string, std::string>& 
       REQUIRE(running.mask(b, h, q, kv) == (number((*expected)[i]) != 0));
     if (const json::Array* expected = answer.getArray("prob"))
       REQUIRE(agree(running.prob(score, b, h, q, kv), number((*expected)[i])));
+    if (const json::Array* expected = answer.getArray("sink"))
+      REQUIRE(agree(running.sink(b, h, q), number((*expected)[i])));
   }
 }
 

@@ -139,6 +139,21 @@ TEST_CASE("a function with the name prob_mod gives the factor of weights, and is
   CHECK(both.output(ir::kProbFactor));
 }
 
+TEST_CASE("a sink_mod is known by its name, or if it is given or picked", "[dsl][tracer]") {
+  const std::string sink = "sink: f32[H]\ndef sinks(b, h, q_idx):\n  return sink[h]\n";
+  const std::string causal = "def causal(b, h, q_idx, kv_idx):\n  return q_idx >= kv_idx\n";
+  CHECK_FALSE(traced(sink + causal).output(ir::kSink));
+  for (const ir::Module& module :
+       {traced(sink + causal + "sink_mod = sinks"), tracedWith(sink + causal, {.mods = {"sinks", "causal"}}),
+        traced(sink + causal +
+               "flex_attention(q, k, v, block_mask=create_block_mask(causal, 1, 1, 8, 8), sink_mod=sinks)")}) {
+    CHECK(module.output(ir::kMask));
+    CHECK_FALSE(module.output(ir::kScore));
+    CHECK(module.output(ir::kSink));
+  }
+  CHECK(Running("def sink_mod(b, h, q_idx):\n  return 2").sink(0, 1, 3) == 2);
+}
+
 TEST_CASE("modules, helpers and dtypes are known without an import, and a definition of the file wins",
           "[dsl][tracer]") {
   CHECK(Running("score_mod = lambda s, b, h, q, k: torch.where(q >= k, F.relu(s), math.pi)").score(-2, 0, 0, 1, 0) ==

@@ -34,6 +34,7 @@ public:
   double prob(double prob, int64_t b, int64_t h, int64_t q, int64_t kv) const {
     return prob * interpreter->probFactor(b, h, q, kv);
   }
+  double sink(int64_t b, int64_t h, int64_t q) const { return interpreter->sink(b, h, q); }
 
   ir::Module module;
   std::map<std::string, int64_t> dims; ///< B 2, H 4, HKV 2, Q_LEN 24, KV_LEN 40, free names 7

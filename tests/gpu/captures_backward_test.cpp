@@ -240,6 +240,9 @@ const Access kAccesses[] = {
      {"bias", "other"}},
     {scoreOf("a: f32[B, H, Q_LEN, 16]\nc: bf16[B, KV_LEN, 16]", "score + 0.1 * (a[b, h, q_idx] @ c[b, kv_idx])"),
      {"a", "c"}},
+    {scoreOf("bias: f32[H]\nsink: f32[H]\ntilt: bf16[Q_LEN]\nall: float", "score + bias[h] * (kv_idx % 3)") +
+         "\ndef sink_mod(b, h, q_idx):\n    return sink[h] * all + tilt[q_idx] * bias[h]\n",
+     {"bias", "sink", "tilt", "all"}},
 };
 
 } // namespace

@@ -25,7 +25,9 @@ GRID_TEST_CASE(Forward, "grid kernels: images, with windows even and odd, and gr
   const Mod causal = gridMod(2, "(ky <= qy) & (ky > qy - 9) & (abs(kx - qx) <= 9)");
   const Mod rows = gridMod(2, "abs(ky - qy) <= 1");
   const Mod wide = gridMod(2, "(abs(ky - qy) <= 100) & (abs(kx - qx) <= 100)");
-  for (const Mod& mod : {near2d(), even, causal, rows, wide})
+  const Mod sunk = gridMod(2, "(ky < qy) & (abs(kx - qx) <= 9)", "", // the first row of queries sees nothing
+                           "sink: f32[H]\ndef sink_mod(b, h, q_idx):\n    return sink[h] + 0.001 * q_idx\n");
+  for (const Mod& mod : {near2d(), even, causal, rows, wide, sunk})
     for (const Extents& extents : {Extents{31, 37}, {40, 24}, {3, 5}, {1, 1}, {1, 300}, {300, 1}, {16, 64}, {9, 17}})
       cases.push_back(caseOf(mod, extents, extents));
   checkForward(cases);

@@ -68,6 +68,11 @@ public:
     const auto root = module.output(ir::kScore);
     return root ? exact.value(*root, at) : at.score;
   }
+  /// Returns what depends on captures: the score, plus the sink of its row.
+  double result(const Point& at) const {
+    const auto sink = module.output(ir::kSink);
+    return score(at) + (sink ? exact.value(*sink, at) : 0);
+  }
   double gradient(const std::string& output, Point at) const {
     at.grad = 1;
     return exactGradients.value(*gradients.module.output(output), at);
@@ -92,7 +97,7 @@ public:
                    }));
   }
 
-  /// Compares each capture at one element that score_mod reads here, and at one that it does not read.
+  /// Compares each capture at one element that the mod reads here, and at one that it does not read.
   void compareCaptures(const Point& at, Judged& judged) {
     for (const std::string& name : passes::floatCaptures(module)) {
       INFO(name << " where score is " << at.score);
@@ -129,9 +134,9 @@ private:
       const double before = bindings.scalars[i].real;
       judged.compare(got, central([&](double step) {
                        bindings.scalars[i].real = float(before + step);
-                       const double result = score(at);
+                       const double moved = result(at);
                        bindings.scalars[i].real = before;
-                       return result;
+                       return moved;
                      }));
     }
   }
@@ -158,9 +163,9 @@ private:
         INFO("element " << element << " of " << name << ", now " << before);
         judged.compare(sum, central([&](double step) {
                          *moved = float(before + step);
-                         const double result = score(at);
+                         const double now = result(at);
                          *moved = before;
-                         return result;
+                         return now;
                        }));
       }
     }

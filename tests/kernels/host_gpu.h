@@ -120,6 +120,7 @@ template <class T> T min(T a, T b) { return b < a ? b : a; }
 inline void* __cvta_shared_to_generic(size_t address) { return host::at(unsigned(address)); }
 
 inline void __syncthreads() { host::sync(0, int(blockDim.x)); }
+inline void __threadfence() {}
 inline int __syncthreads_or(int holds) {
   host::vote |= holds != 0;
   __syncthreads();
@@ -280,6 +281,13 @@ inline void ldmatrix_x4_trans(unsigned (&r)[4], unsigned from) {
     r[i] = unsigned(pair[1]) << 16 | pair[0];
   }
 }
+
+inline void red_add(float* to, float x) { atomicAdd(to, x); }
+inline void red_add4(float* to, float x0, float x1, float x2, float x3) {
+  const float x[4] = {x0, x1, x2, x3};
+  for (int i = 0; i < 4; ++i) atomicAdd(to + i, x[i]);
+}
+inline int load_acquire(const int* from) { return *from; }
 
 inline void stmatrix_x4(unsigned to, const unsigned (&r)[4]) {
   const uint64_t* rows = host::exchange(to);

@@ -313,6 +313,38 @@ class Definition(Compared):
                 )
 
 
+class SinkTest(Compared):
+    """sink_mod, against a further column of scores."""
+
+    def test_results_and_gradients(self):
+        q, k, v = operands()
+        rows = normal(q.shape[2])
+        weight, sinks = normal(2, 4, 37, 16), normal(4).at[1].set(200.0)
+
+        def ours(q, k, v, sinks, rows):
+            sink_mod = lambda b, h, q: sinks[h] + rows[q]
+            out, lse = flex_attention(q, k, v, block_mask=causal, return_lse=True, sink_mod=sink_mod)
+            return (out * weight).sum() + jnp.sin(lse).sum()
+
+        def theirs(q, k, v, sinks, rows):
+            score = jnp.einsum("bhqd,bhkd->bhqk", q, k) * q.shape[-1] ** -0.5
+            score = jnp.where(at_all(causal, score.shape), score, -jnp.inf)
+            column = jnp.broadcast_to((sinks[:, None] + rows)[None, ..., None], (*score.shape[:3], 1))
+            score = jnp.concatenate([score, column], -1)
+            out = jax.nn.softmax(score)[..., :-1] @ v
+            return (out * weight).sum() + jnp.sin(jax.nn.logsumexp(score, -1)).sum()
+
+        found, wanted = (jax.grad(f, range(5))(q, k, v, sinks, rows) for f in (jax.jit(ours), theirs))
+        self.assert_close(found, wanted, factor=8)
+        each = jax.vmap(lambda s: flex_attention(q, k, v, sink_mod=lambda b, h, q: s[h]))(jnp.stack([sinks, -sinks]))
+        self.assert_close(each[1], flex_attention(q, k, v, sink_mod=lambda b, h, q: -sinks[h]))
+
+    def test_mistakes(self):
+        for bad, words in ((lambda b, h, q: q, "returns an int"), (lambda b, h, q, k: 0.0, "must take b, h and q_idx")):
+            with self.assertRaisesRegex(UntranslatableError, words):
+                flex_attention(*operands(), sink_mod=bad)
+
+
 class BehindTheSoftmax(Compared):
     """prob_mod and dropout, against the definition with the same random numbers."""
 

@@ -77,6 +77,14 @@ TEST_CASE("ranks compute what one process does, in every layout and for any leng
         }
 }
 
+TEST_CASE("ranks count the sink of a row once, also of rows without keys") {
+  const std::string sinks = "sink: f32[H]\ntilt: f32[Q_LEN]\n"
+                            "def sink_mod(b, h, q_idx):\n    return sink[h] + tilt[q_idx]\n"
+                            "def mask_mod(b, h, q_idx, kv_idx):\n    return ";
+  for (const std::string mask : {"q_idx >= kv_idx", "kv_idx > q_idx + 60", "q_idx < kv_idx - 1000"})
+    for (const int world : {1, 3}) check(sinks + mask, {2, 2, 1, 197, 197}, world);
+}
+
 TEST_CASE("teams exchange heads for rows, for any length") {
   for (const std::string mask : {"q_idx >= kv_idx", "q_idx < kv_idx - 1000", "(h == H - 1) | (kv_idx < 5 * HKV)"})
     for (const auto& [qLen, kvLen] : {std::pair<int64_t, int64_t>{131, 131}, {3, 3}, {1, 130}, {130, 70}, {0, 60}})

@@ -18,7 +18,7 @@ import text
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 MODS = ROOT / "dsl/mods"
-TAGS = {"score_mod": "score", "mask_mod": "mask", "prob_mod": "weight"}
+TAGS = {"score_mod": "score", "mask_mod": "mask", "prob_mod": "weight", "sink_mod": "sink"}
 
 
 def formula(source):
@@ -36,7 +36,7 @@ def formula(source):
 
 
 def is_formula(paragraph):
-    is_expression = re.match(r"(kv|q|qy|score|prob|\d+|document|rank|factor)\b", paragraph)
+    is_expression = re.match(r"(kv|q|qy|score|prob|exp|\d+|document|rank|factor)\b", paragraph)
     return is_expression and re.search(r"[<=+*-]", paragraph)
 
 

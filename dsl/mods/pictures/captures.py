@@ -129,6 +129,7 @@ def of_scores():
                        "hops": ("I8", [1, TOKENS, TOKENS], hops(TOKENS))},
         "shifted_window": {"bias": ("F32", [1, 7, 7], [1.5 - 0.5 * math.hypot(y, x) + 0.2 * x for y in window for x in window])},
         "dropout": {"seed": ("I64", [], [7])},
+        "learned_sink": {"sink": ("F32", [HEADS], [1.5, -0.5])},
         "scalable_softmax": {"factor": ("F32", [HEADS], [0.25, 0.6])},
         "latent_rope": {
             "query_rope": ("BF16", [1, HEADS, TOKENS, 64],

@@ -55,7 +55,7 @@ typedef struct attnc_mod_info {
   int32_t has_mask_mod;  ///< 0 or 1: whether the mod masks scores by a mask_mod.
   size_t warning_count;  ///< Number of warnings.
   int32_t has_prob_mod;  ///< 0 or 1: whether the mod multiplies weights by the factors of a prob_mod.
-  int32_t reserved;      ///< 0.
+  int32_t has_sink_mod;  ///< 0 or 1: whether the mod adds a term to the denominators of rows.
 } attnc_mod_info;
 /// Fills facts about a mod.
 ATTNC_API attnc_status attnc_mod_get_info(const attnc_mod* mod, attnc_mod_info* info);

@@ -12,12 +12,13 @@ namespace attnc {
 
 /// Returns what a launch tells of its walks. A row sees all columns if the host does not know: what captured tensors
 /// hold is in device memory.
-static plan::WalkFacts walkFacts(const ir::Module& module, const Captures* captures, const ProblemShape& problem) {
+static plan::WalkFacts walkFacts(const plan::KernelMod& mod, const Captures* captures, const ProblemShape& problem) {
   static const Captures kNone;
+  const ir::Module& module = mod.module;
   plan::WalkFacts facts{
       .rows = problem.qLen, .columns = problem.kvLen, .group = problem.kvHeads ? problem.qHeads / problem.kvHeads : 1};
   const std::optional<ir::Value> begin = module.output(ir::kKvBegin), end = module.output(ir::kKvEnd);
-  if (!begin || !end || !module.tensors.empty()) return facts;
+  if (!begin || !end || mod.facts.readsTensors) return facts;
   const auto bindings = ir::bind(module, captures ? *captures : kNone, problem);
   if (!bindings) return facts; // the values are not known yet
   const auto edge = [&](ir::Value value) {
@@ -30,7 +31,7 @@ static plan::WalkFacts walkFacts(const ir::Module& module, const Captures* captu
 }
 
 std::string modelTile(const plan::Request& request, const Captures* captures, const ProblemShape& problem) {
-  return plan::tileOfLaunch(request, [&] { return walkFacts(request.mod->module, captures, problem); });
+  return plan::tileOfLaunch(request, [&] { return walkFacts(*request.mod, captures, problem); });
 }
 
 Expected<Plan> planTiled(const Context& context, const Mod& derived, plan::Request request, const std::string& asked,

@@ -102,7 +102,7 @@ Status ClaimOptions::run(const Mod& mod, const ModOptions& options, Verdicts& ve
   if (!sameAs.empty()) {
     ParseOptions parse{.mods = options.mods, .captures = options.captures};
     ATTNC_TRY_AS(other, Mod::load(sameAs, std::move(parse)));
-    const auto isMask = [](const Mod& one) { return !one.hasScoreMod() && !one.hasProbMod(); };
+    const auto isMask = [](const Mod& one) { return !one.hasScoreMod() && !one.hasProbMod() && !one.hasSinkMod(); };
     const Claim::Kind kind = isMask(mod) && isMask(*other) ? Claim::Kind::SameMask : Claim::Kind::Same;
     all.push_back({"same as " + sameAs, {kind, *std::move(other)}, {}});
   }

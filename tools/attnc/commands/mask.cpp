@@ -214,10 +214,11 @@ Status drawCurve(const MaskReader& reader, const MaskOptions& options, const std
   return writeWholeFile(options.output, {svgOf(curvePicture(curve, {title}), title)});
 }
 
-/// Draws what score_mod makes of one score at all positions; without one, what prob_mod makes of a weight.
+/// Draws what score_mod makes of one score at all positions; without one, what prob_mod makes of a weight; without
+/// both, the sinks of rows.
 Status drawScores(const Mod& mod, const MaskOptions& options) {
-  const bool ofWeights = !mod.hasScoreMod() && mod.hasProbMod();
-  if (!mod.hasScoreMod() && !ofWeights)
+  const Mapped mapped = mod.hasScoreMod() ? Mapped::Scores : mod.hasProbMod() ? Mapped::Weights : Mapped::Sinks;
+  if (mapped == Mapped::Sinks && !mod.hasSinkMod())
     return Error::environment("the mod has no score_mod: scores stay as they are",
                               "without --scores its mask is drawn");
   ATTNC_TRY_AS(operands, findMaskProblem(mod, options, Elements::All, /*withScores=*/false));
@@ -225,7 +226,7 @@ Status drawScores(const Mod& mod, const MaskOptions& options) {
   const std::string title = titleOf(mod, operands->captures);
   ATTNC_TRY_AS(reader, MaskReader::create(mod, operands->captures, problem));
   const ScoreFacts facts = scoreFactsOf(mod);
-  if (facts.readsScore && !facts.readsPlace && !ofWeights) return drawCurve(*reader, options, title);
+  if (facts.readsScore && !facts.readsPlace && mapped == Mapped::Scores) return drawCurve(*reader, options, title);
   if (problem.batch == 0 || problem.qHeads == 0 || problem.qLen == 0 || problem.kvLen == 0)
     return Error::environment("the problem has no scores", "give it some: --shape");
   const Heads heads = headsShown(options, problem.batch, problem.qHeads, problem);
@@ -234,24 +235,27 @@ Status drawScores(const Mod& mod, const MaskOptions& options) {
         fmt::format("there are scores of {} heads to look at, of at most {}", heads.size(), kMostScoreMaps),
         "choose some: --batch and --head");
   const MaskRegion region = regionOf(options, problem);
-  const auto score = float(options.score.value_or(ofWeights ? 1 : 0));
+  const auto score = float(options.score.value_or(mapped == Mapped::Weights ? 1 : 0));
   const bool asText = options.output.empty();
   std::optional<Progress> progress(std::in_place, "looking at the scores");
   const CellLimits limits = asText ? terminalCells() : scorePictureCells();
   const std::vector<LikeScores> groups = alike(heads, asText ? kMostTextMaps : kMostPanels, [&](int64_t b, int64_t h) {
-    return scoreMapOf(*reader, b, h, region, limits, score, ofWeights);
+    return scoreMapOf(*reader, b, h, region, limits, score, mapped);
   });
   progress.reset();
   const ScoreScale scale(groups, score);
   const BlockMaskShape shape{.batch = problem.batch, .heads = problem.qHeads};
-  std::string size = fmt::format("{}{}; every {} was {}", lengthsText(problem), partText(region, problem),
-                                 ofWeights ? "weight" : "score", numberText(score));
+  std::string size = fmt::format("{}{}; ", lengthsText(problem), partText(region, problem));
+  size += mapped == Mapped::Sinks
+              ? "the sinks of rows"
+              : fmt::format("every {} was {}", mapped == Mapped::Weights ? "weight" : "score", numberText(score));
   if (groups.size() == 1 && heads.size() > 1) size += "; the same in all heads";
   if (asText) return printResult(title + "\n" + size + "\n\n" + scoreText(groups, scale, shape));
-  return writeWholeFile(options.output,
-                        {svgOf(scorePicture(groups, scale, shape, {title, size},
-                                            ofWeights ? "weight after prob_mod" : "score after score_mod"),
-                               title + "; " + size)});
+  return writeWholeFile(options.output, {svgOf(scorePicture(groups, scale, shape, {title, size},
+                                                            mapped == Mapped::Sinks     ? "sink of the row"
+                                                            : mapped == Mapped::Weights ? "weight after prob_mod"
+                                                                                        : "score after score_mod"),
+                                               title + "; " + size)});
 }
 
 Status runMask(MaskOptions& options) {
@@ -343,7 +347,8 @@ void addMask(CLI::App& app, int& exitCode) {
       .add_flag(
           "--scores", options.showsScores,
           "What score_mod makes of scores, instead of the mask: a map of one score at all positions, or a curve\nif "
-          "score_mod reads only the score. Of a mod with only a prob_mod: what it makes of weights")
+          "score_mod reads only the score. Of a mod with only a prob_mod: what it makes of weights; of one with only a "
+          "sink_mod: the sinks of rows")
       ->excludes("--query")
       ->excludes("--block");
   addOption(command, "--score", options.score, "X",

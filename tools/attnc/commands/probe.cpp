@@ -119,6 +119,7 @@ std::string probeJson(const Mod& mod, const HostOperands& operands, const ScoreP
   if (probed.scoreMod) json["scoreMod"] = functionJson(*probed.scoreMod);
   if (probed.maskMod) json["maskMod"] = functionJson(*probed.maskMod);
   if (probed.probMod) json["probMod"] = functionJson(*probed.probMod);
+  if (probed.sinkMod) json["sinkMod"] = functionJson(*probed.sinkMod);
   json["isLive"] = probed.isLive;
   if (probed.isLive && (probed.scoreMod || hasScore)) json["score"] = probed.score;
   return jsonText(json);
@@ -140,6 +141,7 @@ Status runProbe(ProbeOptions& options) {
   text += given->text;
   if (probed->scoreMod) text += functionText("score_mod", *probed->scoreMod, mod.text());
   if (probed->maskMod) text += functionText("mask_mod", *probed->maskMod, mod.text());
+  if (probed->sinkMod) text += functionText("sink_mod, of the row", *probed->sinkMod, mod.text());
   if (probed->probMod) text += functionText("prob_mod, of a weight of 1", *probed->probMod, mod.text());
   return printResult(text + "\n" + resultText(*probed, probed->scoreMod || !given->text.empty()));
 }

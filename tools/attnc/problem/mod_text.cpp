@@ -15,6 +15,7 @@ std::string functionsText(const Mod& mod) {
   if (mod.hasScoreMod()) names.push_back("score_mod");
   if (mod.hasMaskMod()) names.push_back("mask_mod");
   if (mod.hasProbMod()) names.push_back("prob_mod");
+  if (mod.hasSinkMod()) names.push_back("sink_mod");
   return names.empty() ? "none (the identity)" : fmt::format("{}", fmt::join(names, ", "));
 }
 
@@ -58,6 +59,7 @@ std::string operationsText(const ModOperations& operations) {
   std::string text;
   if (operations.scoreMod) text += fmt::format("operations  score_mod: {}\n", levelsText(*operations.scoreMod));
   if (operations.maskMod) text += fmt::format("operations  mask_mod: {}\n", levelsText(*operations.maskMod));
+  if (operations.sinkMod) text += fmt::format("operations  sink_mod: {}\n", levelsText(*operations.sinkMod));
   if (operations.probMod) text += fmt::format("operations  prob_mod: {}\n", levelsText(*operations.probMod));
   if (!operations.dScore) return text;
   const std::string more = levelsText(*operations.dScore);

@@ -108,7 +108,7 @@ constexpr const char* kLoops[] = {
     "block mask of boxes: lists of the partial and the full boxes of keys, given at launch"};
 static_assert(std::size(kLoops) == size_t(KvLoop::BoxMask) + 1);
 
-/// What is added to memory for one place where score_mod reads a capture.
+/// What is added to memory for one place where score_mod or sink_mod reads a capture.
 constexpr const char* kAdditions[] = {"one addition to memory a tile",
                                       "one addition to memory a row of a tile",
                                       "one addition to memory a column of a tile",
@@ -116,8 +116,9 @@ constexpr const char* kAdditions[] = {"one addition to memory a tile",
                                       "one addition to memory a score",
                                       "each score of a head has an element of its own",
                                       "from sums along diagonals, which the kernel of dk and dv makes",
-                                      "from further columns of dq or dk: one addition to memory a row"};
-static_assert(std::size(kAdditions) == size_t(GradientSum::Per::Columns) + 1);
+                                      "from further columns of dq or dk: one addition to memory a row",
+                                      "from lse and delta of rows: one addition to memory for 256 rows that share it"};
+static_assert(std::size(kAdditions) == size_t(GradientSum::Per::Sinks) + 1);
 
 constexpr const char* kSelects[] = {"", " + a select", " + a select by the bounds of its row, in place of mask_mod",
                                     " + a select by the box of its row, in place of mask_mod"};

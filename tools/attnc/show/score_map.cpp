@@ -9,7 +9,7 @@
 namespace attnc::cli {
 
 ScoreMap scoreMapOf(const MaskReader& reader, int64_t b, int64_t h, const MaskRegion& region, const CellLimits& limits,
-                    float score, bool ofWeights) {
+                    float score, Mapped mapped) {
   const int64_t rows = region.qEnd - region.qBegin, columns = region.kvEnd - region.kvBegin;
   int64_t step = 1;
   while (rows > step * limits.rows || columns > step * limits.columns) step *= 2;
@@ -22,7 +22,9 @@ ScoreMap scoreMapOf(const MaskReader& reader, int64_t b, int64_t h, const MaskRe
     for (int64_t column = 0; column < map.columns; ++column) {
       const int64_t q = std::min(region.qBegin + row * step + step / 2, region.qEnd - 1);
       const int64_t kv = std::min(region.kvBegin + column * step + step / 2, region.kvEnd - 1);
-      const float after = ofWeights ? reader.weightOf(score, b, h, q, kv) : reader.scoreOf(score, b, h, q, kv);
+      const float after = mapped == Mapped::Sinks     ? reader.sinkOf(b, h, q)
+                          : mapped == Mapped::Weights ? reader.weightOf(score, b, h, q, kv)
+                                                      : reader.scoreOf(score, b, h, q, kv);
       map.cells.push_back(reader.isLive(b, h, q, kv) ? after : std::numeric_limits<float>::quiet_NaN());
     }
   return map;

@@ -1,5 +1,5 @@
 // What a score_mod makes of scores: a map over positions for one given score, or a curve over scores. Or what a
-// prob_mod makes of weights.
+// prob_mod makes of weights, or the sinks of rows.
 #pragma once
 
 #include "attnc/explain.h"
@@ -17,10 +17,13 @@ struct ScoreMap : CellGrid {
 };
 using LikeScores = Alike<ScoreMap>;
 
-/// Returns the map of one head. Each score of the region was `score`; with `ofWeights`, each weight. Reads at most
-/// limits.rows x limits.columns scores.
+/// What a map shows.
+enum class Mapped { Scores, Weights, Sinks };
+
+/// Returns the map of one head. Each score, or weight, of the region was `score`. Reads at most limits.rows x
+/// limits.columns scores.
 ScoreMap scoreMapOf(const MaskReader& reader, int64_t b, int64_t h, const MaskRegion& region, const CellLimits& limits,
-                    float score, bool ofWeights);
+                    float score, Mapped mapped);
 
 /// A scale for what score_mod adds, even around 0: about linear below 1, logarithmic beyond.
 class ScoreScale {

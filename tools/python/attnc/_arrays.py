@@ -133,6 +133,8 @@ class Lowering:
         value = array.at(())
         if what == "mask_mod" and value.type != "bool":
             raise of_result(function, what, "mask-result", kind_of(value.type))
+        if what == "sink_mod" and value.type != "f32":
+            raise of_result(function, what, "sink-result", kind_of(value.type))
         return value if what == "mask_mod" else self.builder.cast(value, "f32")
 
     # ---- Extents ----

@@ -16,10 +16,17 @@ import typing
 PARAMS = {"score": "f32", "b": "i32", "h": "i32", "q_idx": "i32", "kv_idx": "i32"}
 
 
+_PARAMS_OF = {"mask_mod": slice(1, None), "sink_mod": slice(1, 4)}
+
+
+def params_of(what):
+    """Returns the parameters that a mod, `what`, is a function of."""
+    return tuple(PARAMS)[_PARAMS_OF.get(what, slice(None))]
+
+
 def parameters_of(what):
     """Returns the names of the parameters of a mod."""
-    own = {"score_mod": "score", "prob_mod": "prob"}.get(what)
-    return (own,) * (own is not None) + tuple(PARAMS)[1:]
+    return tuple("prob" if what == "prob_mod" and name == "score" else name for name in params_of(what))
 
 
 # Extents by name that an axis has if this position indexes it.
@@ -329,7 +336,7 @@ class Program:
     """
 
     def __init__(self, builder, outputs, problem):
-        """outputs: {"score": Value, "mask": Value, "prob": Value}; problem: {"B": ..., "KV_LEN": ...}, or empty."""
+        """outputs: {"score": Value, "mask": Value, "prob": Value, "sink": Value}; problem: {"B": ..., "KV_LEN": ...}, or empty."""
         self.lines, self.numbers, self.number_types, self.of_grids = [], [], [], set()
         in_order = lambda values: sorted(self._reachable(values), key=lambda value: value.number)  # noqa: E731
         live = in_order(outputs.values())
@@ -360,8 +367,7 @@ class Program:
                 self.names[value.number] = f"%{len(self.names)}"
                 self.lines.append(self._line(value, value in on_grids))
         for name, value in outputs.items():
-            params = [*PARAMS][name == "mask" :]
-            self.lines.append([f"output {name}({', '.join(params)}) -> ", self._operand(value)])
+            self.lines.append([f"output {name}({', '.join(params_of(name + '_mod'))}) -> ", self._operand(value)])
         self.skeleton = tuple(tuple("\0" if isinstance(part, int) else part for part in line) for line in self.lines)
 
     @staticmethod

@@ -13,6 +13,7 @@ import torch
 from torch.nn.functional import pad
 
 from .launch import Launch, Sequences
+from .prob_mods import joined
 from .torch import create_block_mask, flex_attention
 from .torch.autograd import attend, wanted_by
 from .torch.flash import mods_of
@@ -28,13 +29,14 @@ __all__ = [
 
 
 class Others(typing.TypedDict, total=False):
-    """Arguments of FlashAttention-3. Those after `v_descale` choose among its kernels, and are ignored."""
+    """Arguments of FlashAttention-3, and `learnable_sink` [H] of FlashAttention-4. Those after it choose among its kernels, and are ignored."""
 
     attention_chunk: int
     qv: torch.Tensor | None
     q_descale: torch.Tensor | None
     k_descale: torch.Tensor | None
     v_descale: torch.Tensor | None
+    learnable_sink: torch.Tensor | None
     num_splits: int
     pack_gqa: bool | None
     sm_margin: int
@@ -78,6 +80,11 @@ def _refuse_dropout(dropout_p):
         raise NotImplementedError(f"there is no dropout with float8_e4m3fn: set dropout_p=0 (it is {dropout_p})")
 
 
+def _sink_mod(others):
+    sink = others.get("learnable_sink")
+    return None if sink is None else lambda b, h, q_idx: sink[h]
+
+
 def _scales(others, heads, kv_heads):
     """Returns members of Sequences: f32 [B, H] of q, [B, HKV] of k and v. q's are given for each group of heads."""
     of_q, of_k, of_v = (others.get(f"{name}_descale") for name in "qkv")
@@ -111,7 +118,7 @@ def flash_attn_func(
     The last query stands at the last key. With `causal` it sees no later key; `window_size` is how many keys before and
     behind its place a query sees (-1 or None: all), and `attention_chunk` keeps it to the keys of its chunk. If `qv`
     [B, Q_LEN, H, DV] is given, its product with v is added to that of q and k. A score becomes softcap * tanh(score / softcap) if `softcap` is not 0; then `alibi_slopes` f32 [H] or [B, H], times the distance
-    of the key, are subtracted. `deterministic` asks for gradients that do not differ from run to run.
+    of the key, are subtracted. `learnable_sink` [H] is one more score of each row, without a value. `deterministic` asks for gradients that do not differ from run to run.
 
     q, k and v may be float8_e4m3fn, without gradients; their values are multiplied by `q_descale`, `k_descale` and
     `v_descale`, f32 [B, HKV], and the result is bfloat16.
@@ -130,13 +137,14 @@ def flash_attn_func(
         _refuse_dropout(dropout_p)
         sequences = Sequences(**_scales(others, q.shape[2], k.shape[2]))
         operands = (x.transpose(1, 2) for x in (q, k, v))
-        out, lse = _attend_outside(*operands, (score_mod, mask_mod), softmax_scale, sequences, return_attn_probs)
+        mods = joined(score_mod, None, _sink_mod(others)), mask_mod
+        out, lse = _attend_outside(*operands, mods, softmax_scale, sequences, return_attn_probs)
         return (out.transpose(1, 2), lse, None) if return_attn_probs else out.transpose(1, 2)
     scale, *operands = _padded(softmax_scale, *(x.transpose(1, 2) for x in (q, k, v)))
     options = {"deterministic": True} if deterministic else None
     found = flex_attention(
         *operands, score_mod, mask, scale, enable_gqa=True, return_lse=return_attn_probs, kernel_options=options,
-        dropout_p=dropout_p,
+        dropout_p=dropout_p, sink_mod=_sink_mod(others),
     )  # fmt: skip
     out, lse = found if return_attn_probs else (found, None)
     out = _cut(out.transpose(1, 2), v)
@@ -217,7 +225,7 @@ def flash_attn_varlen_func(
     )  # fmt: skip
     if q.dtype == _FP8:
         _refuse_dropout(dropout_p)
-    mods = with_prob(mods[0], None, dropout_p, seed_like, q), mods[1]
+    mods = with_prob(mods[0], None, dropout_p, seed_like, q, _sink_mod(others)), mods[1]
     stays = is_traced and is_one and block_table is None and not deterministic and q.dtype != _FP8  # in a graph
     attend_here = _attend if stays or not torch.compiler.is_dynamo_compiling() else _attend_outside
     q = q.transpose(0, 1)[None]
@@ -348,7 +356,8 @@ def flash_attn_with_kvcache(
     if is_ragged:
         longest = min(int(max_seqlen_q or 0), q.shape[0])
         sequences = sequences._replace(cu_seqlens_q=cu_seqlens_q.int(), max_q_len=longest)
-    mods = mods_of(left, right, chunk=chunk, softcap=softcap, slopes=alibi_slopes, first=cache_leftpad)
+    score_mod, mask_mod = mods_of(left, right, chunk=chunk, softcap=softcap, slopes=alibi_slopes, first=cache_leftpad)
+    mods = joined(score_mod, None, _sink_mod(others)), mask_mod
     q = q.transpose(0, 1)[None] if is_ragged else q.transpose(1, 2)
     out, lse = _attend(q, k_cache, v_cache, mods, softmax_scale, sequences, return_softmax_lse)
     out = out[0].transpose(0, 1) if is_ragged else out.transpose(1, 2)

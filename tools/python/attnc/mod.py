@@ -37,8 +37,11 @@ class CapturedValue:
         return f"{self.name}: {self.kind if self.dtype is None else self.dtype + '[' + ', '.join(self.extents) + ']'}"
 
 
+_FUNCTIONS = "score_mod", "mask_mod", "prob_mod", "sink_mod"
+
+
 class Mod:
-    """A parsed and checked mod: the score_mod, mask_mod and prob_mod of an attention. Immutable and thread-safe. `warnings` holds
+    """A parsed and checked mod: the score_mod, mask_mod, prob_mod and sink_mod of an attention. Immutable and thread-safe. `warnings` holds
     a ModWarning for each part of the text that is legal but probably not meant. parse() and load() also issue them."""
 
     name: str
@@ -46,6 +49,7 @@ class Mod:
     has_score_mod: bool
     has_mask_mod: bool
     has_prob_mod: bool
+    has_sink_mod: bool
     captures: tuple[CapturedValue, ...]
     warnings: tuple[ModWarning, ...]
     _tunings: typing.ClassVar[int] = 0  # in this process: kernels that were prepared before may have other tiles
@@ -56,9 +60,8 @@ class Mod:
         info = ModInfo()
         check(library().attnc_mod_get_info(handle.address, ctypes.byref(info)))
         self.name, self.hash = info.name.decode(), info.hash.decode()
-        self.has_score_mod, self.has_mask_mod, self.has_prob_mod = (
-            bool(has) for has in (info.has_score_mod, info.has_mask_mod, info.has_prob_mod)
-        )
+        for what in _FUNCTIONS:
+            setattr(self, f"has_{what}", bool(getattr(info, f"has_{what}")))
         self.captures = tuple(self._capture(index) for index in range(info.capture_count))
         self.warnings = tuple(self._warning(index) for index in range(info.warning_count))
 
@@ -235,7 +238,7 @@ class Mod:
         return self
 
     def __repr__(self) -> str:
-        functions = [what for what in ("score_mod", "mask_mod", "prob_mod") if getattr(self, f"has_{what}")]
+        functions = [what for what in _FUNCTIONS if getattr(self, f"has_{what}")]
         return f"<attnc.Mod {self.name}: {', '.join([*functions, *map(str, self.captures)])}>"
 
 

@@ -1,6 +1,6 @@
-"""What acts behind the softmax: a prob_mod, and dropout, which is one.
+"""What acts on the weights of the softmax: a prob_mod, dropout, which is one, and a sink_mod.
 
-A prob_mod goes where the score_mod goes, as one function with two results, so that whatever traces, compares or keeps
+They go where the score_mod goes, as one function with several results, so that whatever traces, compares or keeps
 functions of an attention knows two: a score_mod and a mask_mod.
 """
 
@@ -10,29 +10,34 @@ from ._diagnostics import check_mod
 from .names import random
 
 
-def joined(score_mod, prob_mod):
-    """Returns the function that goes where a score_mod goes, of a score_mod and a prob_mod, either of which may be None."""
-    if prob_mod is None:
+def joined(score_mod, prob_mod, sink_mod=None):
+    """Returns the function that goes where a score_mod goes, of a score_mod, a prob_mod and a sink_mod, each of which may be
+    None. Its results: the changed score; the changed weight, or the score itself; the sink, if there is one."""
+    if prob_mod is None and sink_mod is None:
         return score_mod
-    check_mod("score_mod", score_mod)
-    check_mod("prob_mod", prob_mod)
+    for what, mod in (("score_mod", score_mod), ("prob_mod", prob_mod), ("sink_mod", sink_mod)):
+        check_mod(what, mod)
 
-    def both(score, b, h, q_idx, kv_idx):
+    def all_of(score, b, h, q_idx, kv_idx):
         changed = score if score_mod is None else score_mod(score, b, h, q_idx, kv_idx)
-        return changed, prob_mod(score, b, h, q_idx, kv_idx)
+        weight = score if prob_mod is None else prob_mod(score, b, h, q_idx, kv_idx)
+        if sink_mod is None:
+            return changed, weight
+        sink = sink_mod(b, h, q_idx)
+        return changed, weight, q_idx * 0 + sink if isinstance(sink, float) else sink  # graphs return tensors
 
-    return both
+    return all_of
 
 
-_CODE_OF_BOTH = joined(None, random).__code__
+_CODE_OF_ALL = joined(None, random).__code__
 
 
 def parts(mod):
-    """Returns the score_mod and the prob_mod, or None, of what joined() returned."""
-    if getattr(mod, "__code__", None) is not _CODE_OF_BOTH:
-        return mod, None
-    held = dict(zip(_CODE_OF_BOTH.co_freevars, mod.__closure__))
-    return held["score_mod"].cell_contents, held["prob_mod"].cell_contents
+    """Returns the score_mod, the prob_mod and the sink_mod, or None for each, of what joined() returned."""
+    if getattr(mod, "__code__", None) is not _CODE_OF_ALL:
+        return mod, None, None
+    held = dict(zip(_CODE_OF_ALL.co_freevars, mod.__closure__))
+    return tuple(held[name].cell_contents for name in ("score_mod", "prob_mod", "sink_mod"))
 
 
 def check_dropout(dropout_p):

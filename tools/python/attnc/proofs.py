@@ -115,7 +115,7 @@ def prove(
     number = {"holds": c.CLAIM_HOLDS, "never": c.CLAIM_NEVER, "every_row_lives": c.CLAIM_EVERY_ROW_LIVES}.get(kind)
     if kind == "same_as":
         other = Mod.parse(other) if isinstance(other, str) else other
-        is_more = any(one.has_score_mod or one.has_prob_mod for one in (mod, other))
+        is_more = any(one.has_score_mod or one.has_prob_mod or one.has_sink_mod for one in (mod, other))
         number = c.CLAIM_SAME if is_more else c.CLAIM_SAME_MASK
     claim = c.Claim(kind=number, seconds=seconds, assume=";".join(texts).encode(), assumption_count=len(assumed))
     claim.assumptions = (ctypes.c_void_p * len(assumed))(*(one._handle.address for one in assumed))

@@ -23,7 +23,6 @@ from .torch.flex import autocast, flex_attention, seed_like, with_prob
 from .torch.graphs import attend_in_graph, attend_recorded, is_recorded, is_traced
 from .torch.kernels import check_dtype
 from .torch.masks import MASKS
-from .torch.serving import weight_of_keys
 from .torch.translation import translate
 
 NAME = "attnc"
@@ -188,9 +187,10 @@ def mask(
 # ---- Attention ------------------------------------------------------------------------------------------------------
 
 
-def _changed(softcap, bias, dropout_p, query):
-    """Returns the score_mod of a soft cap and a bias, and with it dropout. `query` has the device."""
-    return with_prob(_score_mod(softcap, bias), None, dropout_p, seed_like, query)
+def _changed(softcap, bias, dropout_p, sinks, query):
+    """Returns the score_mod of a soft cap and a bias, and with it dropout and sinks. `query` has the device."""
+    sink_mod = None if sinks is None else lambda b, h, q_idx: sinks[h]
+    return with_prob(_score_mod(softcap, bias), None, dropout_p, seed_like, query, sink_mod)
 
 
 def _score_mod(softcap, bias):
@@ -284,54 +284,48 @@ def attention(
         block_mask = attention_mask  # PyTorch's own
     elif is_causal and query.shape[2] > 1:
         mask_mod = _causal
-    out, lse = _attend(
-        query, key, value, softcap, bias, dropout_p, mask_mod, block_mask, sequences, scaling, s_aux is not None
-    )  # fmt: skip
-    if s_aux is not None:
-        out = out * weight_of_keys(lse, s_aux).to(out.dtype)
+    sinks = None if s_aux is None else s_aux.view(-1)
+    out = _attend(query, key, value, softcap, bias, dropout_p, sinks, mask_mod, block_mask, sequences, scaling)
     return out.transpose(1, 2).contiguous(), None
 
 
-def _attend(query, key, value, softcap, bias, dropout_p, mask_mod, mask, sequences, scaling, wants_lse):
-    """Returns (out, lse or None if it is not wanted). `mask` is None, a Mask, or PyTorch's. Raises ValueError for float64."""
+def _attend(query, key, value, softcap, bias, dropout_p, sinks, mask_mod, mask, sequences, scaling):
+    """Returns out. `sinks` are None, or [H]; `mask` is None, a Mask, or PyTorch's. Raises ValueError for float64."""
     query, key, value = autocast(query, key, value)
     check_dtype("query", query)
     is_traced_here = torch.compiler.is_dynamo_compiling()
     if is_traced_here and not is_traced:  # this breaks the graph
-        return _attend_outside(
-            query, key, value, softcap, bias, dropout_p, mask_mod, mask, sequences, scaling, wants_lse
-        )  # fmt: skip
+        return _attend_outside(query, key, value, softcap, bias, dropout_p, sinks, mask_mod, mask, sequences, scaling)
+    changed = functools.partial(_changed, softcap, bias, dropout_p, sinks, query)
     if isinstance(mask, Mask) and sequences.cu_seqlens_q is None:
         mask_mod = mask.mask_mod
-        wants_gradients = torch.is_grad_enabled() and (query.requires_grad or key.requires_grad or value.requires_grad)
+        learned = (query, key, value) if sinks is None else (query, key, value, sinks)
+        wants_gradients = torch.is_grad_enabled() and any(x.requires_grad for x in learned)
         if mask.at_end is not None and not wants_gradients:  # backward kernels take no lengths
             mask_mod, lengths = mask.at_end
             sequences = Sequences(kv_lengths=lengths)
     elif mask is not None and not isinstance(mask, Mask):
-        score_mod = _changed(softcap, bias, dropout_p, query)
-        return flex_attention(query, key, value, score_mod, mask, scaling, enable_gqa=True, return_lse=True)
+        return flex_attention(query, key, value, changed(), mask, scaling, enable_gqa=True)
     batch, heads, q_len, head_dim = query.shape
     scale = head_dim**-0.5 if scaling is None else float(scaling)
     if is_traced_here or is_recorded(query, key, value):
-        score_mod = _changed(softcap, bias, dropout_p, query)
-        if is_traced_here:  # our own score_mods, which may be joined with dropout
-            return attend_in_graph(query, key, value, score_mod, mask_mod, scale, sequences, is_joined=True)[:2]
-        return attend_recorded(query, key, value, score_mod, mask_mod, scale, sequences)[:2]
+        if is_traced_here:  # our own score_mods, which may be joined with dropout and sinks
+            return attend_in_graph(query, key, value, changed(), mask_mod, scale, sequences, is_joined=True)[0]
+        return attend_recorded(query, key, value, changed(), mask_mod, scale, sequences)[0]
     if sequences.cu_seqlens_q is not None:
         batch = sequences.cu_seqlens_q.shape[0] - 1
     problem = batch, heads, key.shape[1], q_len, key.shape[2]
-    # All layers share a mask, and so the translation of the first layer, unless each has its own bias or seed.
-    is_shared = isinstance(mask, Mask) and bias is None and not dropout_p
+    # All layers share a mask, and so the translation of the first layer, unless each has its own bias, seed or sinks.
+    is_shared = isinstance(mask, Mask) and bias is None and sinks is None and not dropout_p
     kept = mask.__dict__.setdefault("_translations", {}) if is_shared else {}
     place = softcap, id(mask_mod), query.device, problem
     translation = kept.get(place)
     if translation is None:
-        score_mod = _changed(softcap, bias, dropout_p, query)
-        translation = translate(score_mod, mask_mod, device=query.device, problem=problem)
+        translation = translate(changed(), mask_mod, device=query.device, problem=problem)
         kept[place] = translation
     text, captures, numbers = translation.given()
     launch = Launch(numbers, scale, mask, sequences, None, text, None, *wanted_by(query, key, value, captures))
-    return attend(launch, query, key, value, captures, wants_lse)[:2]
+    return attend(launch, query, key, value, captures, False)[0]
 
 
 _attend_outside = torch._disable_dynamo(_attend)

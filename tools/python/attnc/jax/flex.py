@@ -119,7 +119,7 @@ def flex_attention(
     query: jax.Array, key: jax.Array, value: jax.Array, score_mod: ModFunction | None = None,
     block_mask: BlockMask | ModFunction | None = None, scale: float | None = None, enable_gqa: bool = False,
     return_lse: bool = False, *, prob_mod: ModFunction | None = None, dropout_p: float = 0.0,
-    dropout_key: jax.Array | None = None,
+    dropout_key: jax.Array | None = None, sink_mod: ModFunction | None = None,
 ) -> typing.Any:  # fmt: skip
     """Computes attention with kernels that attnc compiles from score_mod and mask_mod.
 
@@ -133,8 +133,11 @@ def flex_attention(
     multiple by what does not depend on it. `dropout_p` is the share of weights to drop behind it; those left are divided
     by 1 - dropout_p. They are drawn by `dropout_key`, a key of jax.random: equal keys drop equal weights.
 
+    sink_mod(b, h, q_idx) returns the logit, float32, of one more term of a row's softmax, whose value is 0: an attention
+    sink. lse includes it. A captured array that it reads, such as the sinks of heads, has a gradient.
+
     Returns out [B, H, L, EV]. With `return_lse`, also returns lse [B, H, L] (float32, natural logarithm). A row without
-    a live score gives 0, and lse -inf.
+    a live score gives 0, and its sink as lse, or -inf.
 
     jax.grad gives gradients of query, key, value, and captured arrays, also through lse. jax.jit, jax.vmap and
     jax.shard_map work; in a program that XLA partitions, attention is not split. On the CPU, attnc computes with its
@@ -150,10 +153,11 @@ def flex_attention(
     _check(query, key, value, enable_gqa, block_mask)
     check_mod("score_mod", score_mod)
     check_mod("prob_mod", prob_mod)
+    check_mod("sink_mod", sink_mod)
     prob_mod = _with_dropout(prob_mod, dropout_p, dropout_key)
     mask_mod = block_mask.mask_mod if isinstance(block_mask, BlockMask) else block_mask
     problem = *query.shape[:2], key.shape[1], query.shape[2], key.shape[2]
-    mods, captured = translated(score_mod, mask_mod, prob_mod, problem)
+    mods, captured = translated(score_mod, mask_mod, prob_mod, sink_mod, problem)
     mod_of(mods.text)  # raises what is wrong with it here, and not while XLA compiles
     if mask_mod is not None:
         warn_of_mask(mask_mod, mods.text, *jax.__path__)

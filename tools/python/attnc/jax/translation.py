@@ -12,15 +12,12 @@ from jax.extend.core import Literal
 
 from .._arrays import DTYPE_NAMES, Array, Lowering, ir_type
 from .._diagnostics import Door, asked, held_by, of_call, of_result
-from .._ir_text import DIMS, EXTENT_OF_PARAM, PARAMS, Capture, Program
+from .._ir_text import DIMS, EXTENT_OF_PARAM, Capture, Program, params_of
 from .._suspicions import warn_of
 from ..errors import UntranslatableError
 from .integers import IntegerBuilder
 from .operations import check_operation, searched
 
-_POSITIONS = (jax.ShapeDtypeStruct((), jnp.int32),) * 4
-_OF_SCORE = jax.ShapeDtypeStruct((), jnp.float32), *_POSITIONS
-_PARAM_TYPES = {"score_mod": _OF_SCORE, "mask_mod": _POSITIONS, "prob_mod": _OF_SCORE}
 # Primitives that call a jaxpr: the name of its parameter.
 _CALLS = {"jit": "jaxpr", "remat2": "jaxpr"}
 _CALLS |= dict.fromkeys(("closed_call", "custom_jvp_call", "custom_vjp_call"), "call_jaxpr")
@@ -28,6 +25,11 @@ _MOST_ROUNDS = 64  # of a loop
 _DOOR = Door(
     "jnp", jnp, "array", {"int": "jnp.int32({})", "float": "jnp.float32({})", "bool": "{} != 0"}, (*jax.__path__, *np.__path__)
 )  # fmt: skip
+
+
+def _arguments_of(what):
+    """Returns what stands for the arguments of a mod."""
+    return [jax.ShapeDtypeStruct((), jnp.float32 if name == "score" else jnp.int32) for name in params_of(what)]
 
 
 def check_sizes(name, shape):
@@ -56,7 +58,7 @@ class Traced:
         """Traces a function. Adds arrays that it meets first to `captured`, a Captured."""
         # Within a function of its own, because JAX keeps the traces of functions, and captured arrays may change.
         try:
-            closed = jax.make_jaxpr(lambda *args: function(*args))(*_PARAM_TYPES[what])
+            closed = jax.make_jaxpr(lambda *args: function(*args))(*_arguments_of(what))
         except (ConcretizationTypeError, TracerArrayConversionError, TracerIntegerConversionError) as error:
             dtype = re.search(r"\b(bool|u?int|b?float)\d*\[", str(error))
             raise asked(function, error, dtype and dtype[1], _DOOR) from error
@@ -75,17 +77,18 @@ class Traced:
         `is_batched` have a first axis for the outer batch. `avals` are all captured arrays'."""
 
         def mod(captured, *args):
-            *score, b, h, q_idx, kv_idx = args
+            at = params_of(self.what).index("b")
+            b = args[at]
             outer, inner = lax.div(b, jnp.int32(batch)), lax.rem(b, jnp.int32(batch))
             captured = [
                 lax.dynamic_index_in_dim(array, outer, keepdims=False) if is_batched[place] else array
                 for place, array in zip(self.places, captured)
             ]
-            values, count = [*captured, *score, inner, h, q_idx, kv_idx], len(self.jaxpr.constvars)
+            values, count = [*captured, *args[:at], inner, *args[at + 1 :]], len(self.jaxpr.constvars)
             return jax.core.eval_jaxpr(self.jaxpr, values[:count], *values[count:])[0]
 
         held = [jax.ShapeDtypeStruct(avals[place].shape, avals[place].dtype) for place in self.places]
-        closed = jax.make_jaxpr(mod)(held, *_PARAM_TYPES[self.what])
+        closed = jax.make_jaxpr(mod)(held, *_arguments_of(self.what))
         return Traced(self.what, closed.jaxpr, self.places, self.inner, self.function)
 
 
@@ -168,7 +171,7 @@ class _Translator:
         what, held = traced.what, len(traced.places)
         self.inner, self.avals = traced.inner, captured_avals
         args = [self.captured(place) for place in traced.places]
-        for name, variable in zip([*PARAMS][what == "mask_mod" :], traced.variables[held:]):
+        for name, variable in zip(params_of(what), traced.variables[held:]):
             param = self.builder.param(name)
             args.append(Array(variable.aval, (), lambda indices, param=param: param))
         try:
@@ -317,9 +320,9 @@ class Mods:
         return f"<mods of {', '.join(self.names) or 'no captures'}>"
 
 
-def translated(score_mod, mask_mod, prob_mod, problem):
+def translated(score_mod, mask_mod, prob_mod, sink_mod, problem):
     """Returns (Mods, the captured arrays)."""
-    mods = {"score_mod": score_mod, "mask_mod": mask_mod, "prob_mod": prob_mod}
+    mods = {"score_mod": score_mod, "mask_mod": mask_mod, "prob_mod": prob_mod, "sink_mod": sink_mod}
     given = [(what, mod) for what, mod in mods.items() if mod is not None]
     captured = Captured([mod for _, mod in given])
     traced = [Traced.of(what, mod, captured) for what, mod in given]

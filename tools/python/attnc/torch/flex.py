@@ -197,14 +197,14 @@ def seed_like(tensor):
     return torch.randint((1 << 63) - 1, (), device=tensor.device)
 
 
-def with_prob(score_mod, prob_mod, dropout_p, seed_of, tensor):
-    """Returns what goes where a score_mod goes, with a prob_mod and dropout. Seeds are drawn by `seed_of(tensor)`, if
+def with_prob(score_mod, prob_mod, dropout_p, seed_of, tensor, sink_mod=None):
+    """Returns what goes where a score_mod goes, with a prob_mod, dropout and a sink_mod. Seeds are drawn by `seed_of(tensor)`, if
     there is dropout."""
     check_dropout(dropout_p)
     if dropout_p:
         check_mod("prob_mod", prob_mod)
         prob_mod = dropped(prob_mod, dropout_p, seed_of(tensor), torch.where)
-    return joined(score_mod, prob_mod)
+    return joined(score_mod, prob_mod, sink_mod)
 
 
 def settled(query, key, value, block_mask, enable_gqa, return_lse, kernel_options, return_aux, arch):
@@ -231,6 +231,7 @@ def flex_attention(
     scale: float | None = None, enable_gqa: bool = False, return_lse: bool = False,
     kernel_options: "FlexKernelOptions | dict[str, typing.Any] | None" = None, *, return_aux: typing.Any = None,
     prob_mod: typing.Callable[..., torch.Tensor] | None = None, dropout_p: float = 0.0,
+    sink_mod: typing.Callable[..., torch.Tensor] | None = None,
 ) -> typing.Any:  # fmt: skip
     """Computes attention like torch.nn.attention.flex_attention.flex_attention, with kernels that attnc compiles from
     score_mod and block_mask.mask_mod.
@@ -241,6 +242,9 @@ def flex_attention(
     prob_mod(prob, b, h, q_idx, kv_idx) returns the weight that multiplies a row of value, from that of the softmax: its
     multiple by what does not depend on it. `dropout_p` is the share of weights to drop behind it; those left are divided
     by 1 - dropout_p. Its seed comes from PyTorch's generator of the device, without a wait for the GPU.
+
+    sink_mod(b, h, q_idx) returns the logit, float32, of one more term of a row's softmax, whose value is 0: an attention
+    sink. lse includes it. A captured tensor that it reads, such as the sinks of heads, receives gradients.
 
     `kernel_options` take the names of attnc_prepare_options in C. "tile" and "backward_tile" are the kernels' tiles, in the
     spelling of `attnc tune`, and "low_rank_error" says how far a low-rank term of score_mod may be off, as a part of its
@@ -255,9 +259,10 @@ def flex_attention(
     OperandError for a block mask of other lengths or of another device, and NotImplementedError for a NestedTensor, a
     DTensor, operands without four dims, and head dims that "fp8" does not take.
     """
-    given, result_dtype, is_joined = (query, key, value), None, prob_mod is not None or bool(dropout_p)
+    given, result_dtype = (query, key, value), None
+    is_joined = prob_mod is not None or sink_mod is not None or bool(dropout_p)
     if is_joined:
-        score_mod = with_prob(score_mod, prob_mod, dropout_p, seed_like, query)
+        score_mod = with_prob(score_mod, prob_mod, dropout_p, seed_like, query, sink_mod)
     is_traced_here = torch.compiler.is_dynamo_compiling()
     wants_lse, wants_max = return_lse or return_aux is not None, return_aux is not None and return_aux.max_scores
     look = None

@@ -168,7 +168,8 @@ def _translation(score_mod, mask_mod, score_captures, mask_captures, problem):
             stand_ins = [stand_ins[at] for at in first]
             of_score, of_mask = stand_ins[: len(score_captures)], stand_ins[len(score_captures) :]
             score = None if _is_identity(score_mod) else _traced(score_mod, of_score)
-            score = joined(score, _traced(score_mod, of_score, 1) if _has_prob(score_mod) else None)
+            prob, sink = (_traced(score_mod, of_score, at) if _has(score_mod, at) else None for at in (1, 2))
+            score = joined(score, prob, sink)
             names = _names(score_mod, len(score_captures)) + _names(mask_mod, len(mask_captures))
             return translate_traced(score, _traced(mask_mod, of_mask), stand_ins, names)
 
@@ -177,10 +178,11 @@ def _translation(score_mod, mask_mod, score_captures, mask_captures, problem):
     return found[1]
 
 
-def _has_prob(graph):
-    """Whether a traced mod is that of joined(), of two results."""
-    result = list(graph.graph.nodes)[-1].args[0]
-    return isinstance(result, (tuple, list)) and len(result) == 2
+def _has(graph, at):
+    """Whether a traced mod is that of joined(), and has the result `at`; one that is the score itself is no prob_mod."""
+    first, *_, last = graph.graph.nodes
+    result = last.args[0]
+    return isinstance(result, (tuple, list)) and len(result) > at and result[at] is not first
 
 
 def _check_one_result(graph):
@@ -194,6 +196,8 @@ def _traced(graph, captures, at=0):
     """Returns the function of one result of a traced mod over captures."""
 
     def mod(*args):
+        if at == 2:  # a sink, which reads no score
+            args = args[2].to(torch.float32), *args, args[2]
         result = graph(*args, *captures)
         return result[at] if isinstance(result, (tuple, list)) else result
 

@@ -208,11 +208,6 @@ class Scales(typing.NamedTuple):
     v: torch.Tensor
 
 
-def weight_of_keys(lse, sinks):
-    """Returns the sum of the weights of keys, [B, H, Q_LEN, 1]. Sinks [H] are one more score of each row, with value 0."""
-    return torch.sigmoid(lse - sinks.float().view(1, -1, 1)).unsqueeze(-1)
-
-
 class Attention:
     """The attention of a layer. `slopes` f32 [H] are those of ALiBi, and `sinks` [H] its sinks; None: it has none."""
 
@@ -251,17 +246,17 @@ class Attention:
             place = (
                 self.heads, self.window, self.soft_cap, id(self.slopes), *map(id, mods), causal, form, q.dtype, q.stride(),
                 k.dtype, k.shape, k.stride(), scales and tuple(of.numel() for of in scales),
+                self.sinks is not None and (self.sinks.dtype, self.sinks.stride()),
             )  # fmt: skip
         kept = group._kept.get(place)
         if kept is None:
             kept = self._call(group, q, k, v, out, mods, causal, sequences, form)
             if place is not None:
                 group._kept[place] = kept
-        call, captures, numbers, _ = kept
-        lse = None if self.sinks is None else torch.empty(q.shape[:3], dtype=torch.float32, device=q.device)
-        call.forward(Launch(numbers, self.scale, self, sequences), q, k, v, captures, out, lse, None)
-        if lse is not None:
-            out.mul_(weight_of_keys(lse, self.sinks).to(out.dtype))
+        call, captures, numbers, place_of_sinks, _ = kept
+        if place_of_sinks is not None:  # layers share a call, and each has its sinks
+            captures = [*captures[:place_of_sinks], self.sinks, *captures[place_of_sinks + 1 :]]
+        call.forward(Launch(numbers, self.scale, self, sequences), q, k, v, captures, out, None, None)
 
     def _views_of(self, scales):
         """Returns k_scales and v_scales of Sequences, and those of q [N, H / N]: views, so that later values are read."""
@@ -274,13 +269,19 @@ class Attention:
         return of_cache, of_q
 
     def _call(self, group, q, k, v, out, mods, causal, sequences, form):
-        """Returns (call, captured tensors, numbers of the mods, objects whose ids must stay theirs)."""
+        """Returns (call, captured tensors, numbers of the mods, the place of the sinks among the tensors or None, objects
+        whose ids must stay theirs)."""
         problem = group.count, self.heads, self.kv_heads, group.q_len, sequences.page_table.shape[1] * k.shape[2]
         score_mod = self._score_mod(mods[0], group.requests.start)
         mask_mod = self._mask_mod(mods[1], group, causal)
-        text, captures, numbers = translate(score_mod, mask_mod, device=q.device, problem=problem).given()
+        sinks = self.sinks
+        sink_mod = None if sinks is None else lambda b, h, q_idx: sinks[h]
+        translation = translate(score_mod, mask_mod, sink_mod=sink_mod, device=q.device, problem=problem)
+        text, captures, numbers = translation.given()
         launch = Launch(numbers, self.scale, self, sequences, None, text, None if form is None else out)
-        return call_of(launch, q, k, v, captures), [*captures.values()], numbers, (mods, self.slopes)
+        tensors = [*captures.values()]
+        place_of_sinks = next((place for place, tensor in enumerate(tensors) if tensor is sinks), None)
+        return call_of(launch, q, k, v, captures), tensors, numbers, place_of_sinks, (mods, self.slopes)
 
     def _score_mod(self, own, first):
         slopes, cap = self.slopes, self.soft_cap

@@ -19,6 +19,7 @@ from torch.utils._pytree import tree_iter, tree_map_only
 
 from .._calls import line_below
 from .._diagnostics import name_of
+from .._ir_text import params_of
 from .errors import UntranslatableError
 from .guards import Ran
 from .mistakes import INSTEAD, TORCH, asked, refusal
@@ -192,9 +193,8 @@ def trace(function, what, device, stand_ins=None, with_lines=False):
 
 
 def _traced(function, what, device, stand_ins, with_lines, sizes):
-    scalars = [torch.zeros((), dtype=torch.int64, device=device) for _ in range(4)]
-    if what != "mask_mod":
-        scalars.insert(0, torch.zeros((), dtype=torch.float32, device=device))
+    dtypes = [torch.float32 if name == "score" else torch.int64 for name in params_of(what)]
+    scalars = [torch.zeros((), dtype=dtype, device=device) for dtype in dtypes]
     numbers, ran = _Numbers(name_of(function), stand_ins is None), Ran()
 
     # Wrapped once more, because make_fx reads the names of the parameters, which not every callable has.

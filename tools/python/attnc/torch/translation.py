@@ -9,7 +9,7 @@ import torch
 from .. import _arrays
 from .._arrays import Array, Lowering, ir_type
 from .._diagnostics import kind_of, of_result
-from .._ir_text import DIMS, PARAMS, Builder, Capture, Program, halves
+from .._ir_text import DIMS, Builder, Capture, Program, halves, params_of
 from .._suspicions import warn_of
 from ..mod import Mod
 from ..prob_mods import joined, parts
@@ -110,7 +110,7 @@ class _Graphs:
         places = {self.place_of.get(id(tensor)) for tensor in asked}
         self.is_complete = self.is_complete and None not in places
         self.asked |= places - {None}
-        params = iter([*PARAMS][what == "mask_mod" :])
+        params = iter(params_of(what))
         values, views = {}, {}
         for node in graph.graph.nodes:
             if node.op == "placeholder":
@@ -333,16 +333,17 @@ _lock = threading.RLock()
 
 def translate(
     score_mod: typing.Callable[..., typing.Any] | None = None, mask_mod: typing.Callable[..., typing.Any] | None = None, *,
-    prob_mod: typing.Callable[..., typing.Any] | None = None, device: str | torch.device = "cpu", problem: tuple[int, ...] = (),
+    prob_mod: typing.Callable[..., typing.Any] | None = None,
+    sink_mod: typing.Callable[..., typing.Any] | None = None, device: str | torch.device = "cpu", problem: tuple[int, ...] = (),
 ) -> Translation:  # fmt: skip
-    """Translates a score_mod and a mask_mod of FlexAttention, and a prob_mod, into a mod of attnc.
+    """Translates a score_mod and a mask_mod of FlexAttention, a prob_mod and a sink_mod, into a mod of attnc.
 
     `problem` is (B, H, HKV, Q_LEN, KV_LEN) of the call. If an axis of a captured tensor has one of these extents and
     the matching position indexes it, the axis is declared with that extent by name, so that it may change. `device` is
     that of q, k and v. Functions are not traced again if their code, their numbers, and the shapes and dtypes of their
     tensors are known. Raises UntranslatableError.
     """
-    score_mod = joined(score_mod, prob_mod)
+    score_mod = joined(score_mod, prob_mod, sink_mod)
     functions = [function for function in (score_mod, mask_mod) if function is not None]
     description = describe(*functions)
     first = key = description.key
@@ -427,8 +428,8 @@ def together(mask_mods):
 
 def _traced(score_mod, mask_mod, description, device, stand_ins=None):
     graphs, outputs = _Graphs(description, device, stand_ins), {}
-    score_mod, prob_mod = parts(score_mod)
-    mods = {"score_mod": score_mod, "mask_mod": mask_mod, "prob_mod": prob_mod}
+    score_mod, prob_mod, sink_mod = parts(score_mod)
+    mods = {"score_mod": score_mod, "mask_mod": mask_mod, "prob_mod": prob_mod, "sink_mod": sink_mod}
     given = {what: mod for what, mod in mods.items() if mod is not None}
     for what, mod in given.items():
         outputs[what.removesuffix("_mod")] = graphs.value_of(mod, what)

@@ -1,0 +1,81 @@
+// Gradients of what sink_mod reads: of captured tensors and scalars. Any sm, fp32 arithmetic.
+//
+//   g = -exp(sink - lse) delta          the gradient of a row's sink; delta = rowsum(dO O) - d_lse
+//   d_capture[offset] += value(g)       for each place where sink_mod reads a capture, and each round of it
+//
+// Runs after backward_delta.cu and, for rows with a large lse, backward_large.cu; in the oracle after
+// attnc_backward_sums, where it computes delta itself. A thread owns a row of q. Rows that share the element of a
+// capture are added up by CTA first, in a fixed order.
+//
+// Shared memory: a float per warp. Barriers: __syncthreads before and behind its stores. Grid: q tiles * q_heads *
+// batch, in one dimension. Threads: 32 kWarps, which is kBlockM. The mod is generated in plain form.
+#include "attnc_config.cuh"
+
+#include "attnc_mod.cuh"
+
+#include "algo/capture_sums.cuh"
+#include "algo/gradients.cuh"
+#include "algo/pairs.cuh"
+
+namespace attnc::backward_sinks {
+
+static_assert(kBlockM == 32 * kWarps);
+
+/// Returns the sum over the CTA in its thread 0. Called by all threads.
+ATTNC_DEVICE float sum_of_cta(float x, float* scratch) {
+  x = pairs::sum_of_lanes(x);
+  __syncthreads(); // scratch is free
+  if (threadIdx.x % 32 == 0) scratch[threadIdx.x / 32] = x;
+  __syncthreads();
+  float total = 0.f;
+  for (int warp = 0; warp < kWarps; ++warp) total += scratch[warp];
+  return total;
+}
+
+extern "C" __global__ void __launch_bounds__(32 * kWarps)
+    attnc_backward_sinks(const __grid_constant__ CaptureParams p, const __grid_constant__ ModArgs args) {
+  __shared__ float scratch[kWarps];
+  const auto [b, h, q_start] = q_tile_at<Mod, kBlockM>(p.backward.forward, args, blockIdx.x);
+  const BackwardParams& backward = params_of<Mod>(p.backward, args, b);
+  const ForwardParams& f = backward.forward;
+  if (!has_rows<Mod>(q_start, f.q_len)) return;
+  const bool exists = q_start + int(threadIdx.x) < f.q_len;
+  const pairs::QueryRow row(f, args, b, h, min(q_start + int(threadIdx.x), f.q_len - 1));
+
+  float weight = row.lse == negative_infinity() ? 0.f : expf(sink_of<Mod>(args, b, h, row.position) - row.lse);
+  float delta;
+  if (p.backward.delta) {
+    delta = backward.delta[row.index];
+  } else {
+    delta = pairs::dot<kHeadDimV>(pairs::row_of(backward.d_out, backward.d_out_stride, b, h, row.q_idx),
+                                  pairs::row_of(f.out, f.out_stride, b, h, row.q_idx));
+    if (backward.d_lse) delta -= backward.d_lse[row.index];
+  }
+  if (weight != 0.f && (!p.backward.delta || is_large(row.lse))) weight /= backward.row_sums[row.index];
+  const float grad = exists && weight != 0.f ? -weight * delta : 0.f;
+
+  Mod::sink_gradients([&](auto gradient) { // SEAM(sink_gradients)
+    using Gradient = decltype(gradient);
+    const CaptureSum& sum = p.sums[Gradient::kCapture];
+    const auto value = [&](int round) {
+      const Coord at = {b, h, row.position, 0};
+      return grad == 0.f ? 0.f : Gradient::value(args, row.head, row.row, Mod::Col{}, at, 0.f, grad, round);
+    };
+    const auto add = [&](float x, int round) {
+      if constexpr (Gradient::kReach == GradientReach::Head) x = sum_of_cta(x, scratch);
+      if (Gradient::kReach == GradientReach::Head && threadIdx.x != 0) return;
+      add_to(sum, Gradient::offset(args, row.head, row.row, Mod::Col{}, {b, h, row.position, 0}, round), x);
+    };
+    float total = 0.f; // of rounds that share an offset
+#pragma unroll 1
+    for (int round = 0; round < Gradient::kRounds; ++round) {
+      if constexpr (Gradient::kRoundMoves)
+        add(value(round), round);
+      else
+        total += value(round);
+    }
+    if constexpr (!Gradient::kRoundMoves) add(total, 0);
+  });
+}
+
+} // namespace attnc::backward_sinks
