@@ -12,6 +12,7 @@
 #include "dsl/tracing/given_mods.h"
 #include "dsl/tracing/suggestions.h"
 #include "dsl/tracing/usage.h"
+#include "ir/choices.h"
 #include "ir/prob_factor.h"
 
 #include <fmt/format.h>
@@ -161,7 +162,7 @@ public:
     if (picks.empty()) find(body, ast, given);
     if (picks.empty() && !hasAny() && bare && tracer.diagnostics.empty()) {
       guard([&] { traceBare(*bare); });
-      maskUnchosen();
+      ir::maskUnchosen(module);
       return setConditions();
     }
     // A call, such as `main()`, is a statement like others.
@@ -174,7 +175,7 @@ public:
     if (mask) guardMod([&] { traceMask(*mask); });
     if (prob) guardMod([&] { traceProb(*prob); });
     if (sink) guardMod([&] { traceSink(*sink); });
-    maskUnchosen();
+    ir::maskUnchosen(module);
     setConditions();
   }
 
@@ -487,23 +488,6 @@ private:
     if (value.isNumber()) factor = ir::probFactor(module, lift(tracer, value, ir::Type::F32));
     if (!factor) tracer.fail(diag::probResult, tracer.describe(value));
     module.setOutput(ir::kProbFactor, *factor);
-  }
-
-  /// Masks all scores of sequences that name no mod of a choice.
-  void maskUnchosen() {
-    for (unsigned i = 0; i < module.tensors.size(); ++i) {
-      if (!module.tensors[i].choices) continue;
-      const ir::Value taken =
-          module.make(ir::Op::Load, ir::loadedType(module.tensors[i].dtype), module.param(ParamKind::B), i);
-      ir::Value chosen = module.constBool(false);
-      for (int64_t mod = 0; mod < module.tensors[i].choices; ++mod) {
-        const ir::Value number = module.constInt(module[taken].type, mod);
-        chosen =
-            module.make(ir::Op::Or, ir::Type::Bool, {chosen, module.make(ir::Op::Eq, ir::Type::Bool, {taken, number})});
-      }
-      const std::optional<ir::Value> mask = module.output(ir::kMask);
-      module.setOutput(ir::kMask, mask ? module.make(ir::Op::And, ir::Type::Bool, {*mask, chosen}) : chosen);
-    }
   }
 
   void traceSink(const Candidate& candidate) {

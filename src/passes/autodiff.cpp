@@ -328,7 +328,7 @@ Expected<Gradients> differentiate(const ir::Module& module, llvm::ArrayRef<std::
   if (!module.output(ir::kSink) || captures.empty())
     return Differentiation(module, captures).run(options, withTangents);
   ATTNC_TRY_AS(ofSink, Differentiation(module, captures, ir::kSink).runOnSink());
-  ATTNC_TRY_AS(all, Differentiation(ofSink->module, captures).run(options));
+  ATTNC_TRY_AS(all, Differentiation(ofSink->module, captures).run(options, withTangents));
   all->captures.insert(all->captures.begin(), ofSink->captures.begin(), ofSink->captures.end());
   return std::move(*all);
 }
