@@ -160,16 +160,16 @@ template <class E> struct Consumer : ConsumerParts {
     ptx::fence_proxy_async();
   }
 
-  /// Returns the variant of a tile, the same in all lanes. Tiles of which nothing lives have no steps to compute.
-  template <class M> ATTNC_DEVICE int variant_of_tile(const Work& work) const {
-    return int(ptx::uniform(min(unsigned(variant_of<M>(args, work.b, work.h)), M::kVariants - 1u)));
+  /// Returns the variant of a tile, the same in all lanes.
+  ATTNC_DEVICE int variant_of_tile(const Work& work) const {
+    return int(ptx::uniform(unsigned(computed_variant<Mod>(args, work.b, work.h))));
   }
 
   ATTNC_DEVICE void run() {
     if (group + 1 == kConsumers) scheduler_barrier_arrive();
     if constexpr (kChooses<Mod>) {
       for (Work next = await_work(); next.valid; next = await_work())
-        with_variant<Mod>(variant_of_tile<Mod>(next), [&](auto m) { this->template run_tiles<decltype(m)>(); });
+        with_variant<Mod>(variant_of_tile(next), [&](auto m) { this->template run_tiles<decltype(m)>(); });
       if (kSharesSteps) ptx::cluster_arrive(); // all releases are made
     } else {
       run_tiles<Mod>();
@@ -199,7 +199,7 @@ template <class E> struct Consumer : ConsumerParts {
         if (work.valid) q.advance();
         next = await_work();
         if constexpr (kChooses<Mod>)
-          if (!next.valid || variant_of_tile<Mod>(next) != M::kVariant) break;
+          if (!next.valid || variant_of_tile(next) != M::kVariant) break;
         if (next.valid) k.wait();
         if (kSharesSteps && !next.valid) ptx::cluster_arrive(); // all releases are made
       }

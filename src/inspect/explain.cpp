@@ -133,7 +133,8 @@ Expected<Explanation> explain(const Compiler& compiler, const Preparation& prepa
       }
     ATTNC_TRY_AS(variants, variantsOf(derived));
     all.variants = *std::move(variants);
-    if (options.kind == KernelKind::Forward && options.family == Family::Sm90)
+    constexpr std::string_view kChoosing[] = {"forward_sm90.cu", "decode_sm80.cu", "decode_sm90.cu"};
+    if (llvm::is_contained(kChoosing, plan::walkingStage(whole.plan).templateName))
       for (const codegen::Variant& variant : (*inKernel)->variants)
         all.perVariant.push_back(scoreCostOf(variant.module, kernel.kvLoop(), options.blockSparse));
     if (!all.perVariant.empty())

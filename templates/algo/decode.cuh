@@ -159,25 +159,24 @@ template <class Copies> struct Loader {
   }
 };
 
-template <class Copies>
-ATTNC_DEVICE void run(const typename Copies::Params& decode, const ModArgs& args, unsigned char* dynamic_shared) {
+/// Computes items until there are no more. M: the mod; or if it chooses, a variant: it also stops in front of an item
+/// of another one. `begin`: 0 or 1; turn 0 only fetches an item and begins to load it.
+template <class M, class Copies>
+ATTNC_DEVICE int run_items(const typename Copies::Params& decode, const ModArgs& args, unsigned char* dynamic_shared,
+                           Loader<Copies>& loader, int slot, int begin) {
   using Slots = Layout<Copies>;
   using Memory = typename Slots::Memory;
   int* const words = (int*)(dynamic_shared + Memory::template offset_of<typename Slots::Words>());
   float* const q_factors = (float*)(dynamic_shared + Memory::template offset_of<typename Slots::QFactors>());
   const PackedParams& p = decode.forward;
-  const unsigned shared = ptx::shared_address(dynamic_shared);
   const int warp = threadIdx.x / 32, team = warp / kTeamWarps, warp_row = warp % kTeamWarps * 16;
   const unsigned ring_offset = Memory::template offset_of<typename Slots::RingPart>() + team * Slots::kRingBytes;
-
-  Loader<Copies> loader = {
-      shared + ring_offset, shared + unsigned(Memory::template offset_of<typename Slots::QPart>()), team * kTeamColumns,
-      Copies(shared + unsigned(Memory::template offset_of<typename Copies::Control>())), Dealer(decode, args, words)};
-  int slot = 0; // of the current step
 #pragma unroll 1
-  for (int turn = 0;; ++turn) { // turn 0 only fetches an item and begins to load it
+  for (int turn = begin;; ++turn) {
     Work work = loader.next;
     if (turn > 0 && !loader.has_next) break;
+    if constexpr (kChooses<Mod>)
+      if (turn > 0 && computed_variant<Mod>(args, work.tile.b, 0) != M::kVariant) break;
     loader.fetch(decode, args);
     if (turn == 0) work.walk.count = 0;
     if constexpr (kAppends) // the walk begins with the last columns
@@ -187,8 +186,8 @@ ATTNC_DEVICE void run(const typename Copies::Params& decode, const ModArgs& args
 
     const typename Slots::QTile q_tile = {loader.q + loader.parity * Slots::QTile::kBytes};
     float scale[2] = {p.scale, p.scale};
-    PackedPlace<Mod> place;
-    if (turn > 0) place = PackedPlace<Mod>(p, args, work.tile, warp_row + Scores::row(0), scale);
+    PackedPlace<M> place;
+    if (turn > 0) place = PackedPlace<M>(p, args, work.tile, warp_row + Scores::row(0), scale);
     Out o;
     o.fill(0.f);
     Softmax<2> softmax;
@@ -213,7 +212,7 @@ ATTNC_DEVICE void run(const typename Copies::Params& decode, const ModArgs& args
           const float k_scale = head_scale(decode.k_scale, work.tile.b, work.tile.kv_head);
 #pragma unroll
           for (int r = 0; r < 2; ++r) scale[r] *= k_scale * q_factors[warp_row + Scores::row(r)];
-          place = PackedPlace<Mod>(p, args, work.tile, warp_row + Scores::row(0), scale);
+          place = PackedPlace<M>(p, args, work.tile, warp_row + Scores::row(0), scale);
         }
       ColumnScales<kTeamColumns> k_scales, v_scales;
       const auto load_scales = [&](ColumnScales<kTeamColumns>& to, const Scales& from) {
@@ -229,8 +228,8 @@ ATTNC_DEVICE void run(const typename Copies::Params& decode, const ModArgs& args
         if (decode.k_scale.by_row) k_scales.multiply(s, 1.f);
 
       const Step step = {start + loader.column, work.walk.flags_of(i, start)};
-      StepBias<Mod::Exponents, 2> bias(softmax, place);
-      apply_mod(s, args, PackedSite<Mod>{p, args, place, step}, bias);
+      StepBias<typename M::Exponents, 2> bias(softmax, place);
+      apply_mod(s, args, PackedSite<M>{p, args, place, step}, bias);
       follow_maxima<Weight>(s, softmax, bias, place, args, kRowMax || step.flags & kStepFew,
                             [&](const auto& factors) { o.scale_rows(factors); });
       weights_of(s, softmax, bias, place);
@@ -282,6 +281,30 @@ ATTNC_DEVICE void run(const typename Copies::Params& decode, const ModArgs& args
       for (int n = 0; n < Out::kGroups; ++n) o.at(0, n, 0) = o.at(1, n, 0), o.at(0, n, 1) = o.at(1, n, 1);
     }
     if (!work.share.is_whole()) merge_parts(decode, args, work, words);
+  }
+  return slot;
+}
+
+template <class Copies>
+ATTNC_DEVICE void run(const typename Copies::Params& decode, const ModArgs& args, unsigned char* dynamic_shared) {
+  using Slots = Layout<Copies>;
+  using Memory = typename Slots::Memory;
+  int* const words = (int*)(dynamic_shared + Memory::template offset_of<typename Slots::Words>());
+  const unsigned shared = ptx::shared_address(dynamic_shared);
+  const int team = threadIdx.x / 32 / kTeamWarps;
+  const unsigned ring_offset = Memory::template offset_of<typename Slots::RingPart>() + team * Slots::kRingBytes;
+
+  Loader<Copies> loader = {
+      shared + ring_offset, shared + unsigned(Memory::template offset_of<typename Slots::QPart>()), team * kTeamColumns,
+      Copies(shared + unsigned(Memory::template offset_of<typename Copies::Control>())), Dealer(decode, args, words)};
+  int slot = 0; // of the current step
+  if constexpr (kChooses<Mod>) {
+    for (int begin = 0; begin == 0 || loader.has_next; begin = 1)
+      slot = with_variant<Mod>(begin ? computed_variant<Mod>(args, loader.next.tile.b, 0) : 0, [&](auto m) {
+        return run_items<decltype(m)>(decode, args, dynamic_shared, loader, slot, begin);
+      });
+  } else {
+    run_items<Mod>(decode, args, dynamic_shared, loader, 0, 0);
   }
   ptx::cp_async_wait_group<0>();
 }

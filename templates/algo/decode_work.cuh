@@ -54,6 +54,8 @@ template <class M, int Size, class Args>
 ATTNC_DEVICE PackedWalk<M, Size> walk_packed(const PackedParams& p, const Args& args, const PackedTile& tile) {
   using Walk = PackedWalk<M, Size>;
   const int h = tile.kv_head * p.group;
+  if constexpr (kChooses<M>)
+    if (variant_of<M>(args, tile.b, h) < 0) return Walk::none(kv_length_of<M>(p, args, tile.b, h));
   if constexpr (kListsSteps<M>) {
     const BlockLists& lists = p.lists;
     const long long item = tile.b * lists.batch_stride + tile.kv_head * lists.head_stride + tile.first / lists.q_block;

@@ -24,11 +24,7 @@ ATTNC_DEVICE KvWalk<M, Size, Lists> walk_kv(const ForwardParams& p, const Args& 
                                             int q_end) {
   using Walk = KvWalk<M, Size, Lists>;
   if constexpr (kChooses<M>)
-    if (variant_of<M>(args, b, h) < 0) {
-      Walk none;
-      none.length = kv_length_of<M>(p, args, b, h), none.count = none.all = 0;
-      return none;
-    }
+    if (variant_of<M>(args, b, h) < 0) return Walk::none(kv_length_of<M>(p, args, b, h));
   if constexpr (Lists) {
     const BlockLists& lists = lists_of<M>(p);
     return Walk(kv_length_of<M>(p, args, b, h), BlockRow(lists, b, h, q_start / lists.q_block, lists.kv_block));

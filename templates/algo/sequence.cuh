@@ -94,6 +94,13 @@ template <class M, class Args> ATTNC_DEVICE int variant_of(const Args& args, int
   else
     return 0;
 }
+/// Returns the variant to compute: where nothing lives, the last one, of which there are no steps.
+template <class M, class Args> ATTNC_DEVICE int computed_variant(const Args& args, int b, int h) {
+  if constexpr (kChooses<M>)
+    return int(min(unsigned(variant_of<M>(args, b, h)), M::kVariants - 1u));
+  else
+    return 0;
+}
 /// Calls function(m) with the mod itself as m, or with this one of its variants, and returns the result.
 template <class M, class Function> ATTNC_DEVICE auto with_variant(int variant, Function function) {
   if constexpr (kChooses<M>)

@@ -78,6 +78,13 @@ template <int Size, StepSource Source, bool HasMask> struct StepWalk {
 
   StepWalk() = default; ///< unusable until assigned to
 
+  /// Returns the walk without steps.
+  ATTNC_DEVICE static StepWalk none(int length) {
+    StepWalk walk;
+    walk.length = length, walk.count = walk.all = 0;
+    return walk;
+  }
+
   /// Takes all positions.
   ATTNC_DEVICE explicit StepWalk(int length) : length(length), all((length + Size - 1) / Size), count(all) {
     static_assert(Source == StepSource::All);

@@ -1,11 +1,14 @@
 // A mod for each sequence: the mods of Mod::choice and of texts give what each mod gives by itself.
+#include "api/mod_impl.h"
 #include "attnc/attnc.h"
-
 #include "helpers/take.h"
+#include "ir/printer.h"
+#include "plan/kernel_mod.h"
 
 #include <catch2/catch.hpp>
 
 #include <random>
+#include <regex>
 
 using namespace attnc;
 
@@ -112,6 +115,47 @@ TEST_CASE("a sequence that names no mod is an error on the CPU", "[choice]") {
     captures.set("slopes", TensorView::contiguous(slopes.data(), DType::F32, {2}));
     CHECK_FALSE(BlockMask::build(all, captures, {4, 2, 2, 64, 64}, {.batch = 4, .heads = 2, .qLen = 64, .kvLen = 64}));
   }
+}
+
+TEST_CASE("kernels do not depend on the mixture, and have a text for each mod", "[choice]") {
+  const auto planOf = [](const Mod& mod) {
+    return take(Compiler().plan(mod, {.family = Family::Sm90, .arch = "sm_90a", .headDim = 64}));
+  };
+  const auto variantsOf = [](const Mod& mod) {
+    std::vector<std::string> texts;
+    for (const codegen::Variant& variant : take(kernelModOf(mod, plan::algebraFor(DType::BF16)))->variants) {
+      std::string text = ir::print(variant.module);
+      texts.push_back(std::regex_replace(text.substr(text.find("\n%") + 1), std::regex(" ![0-9]+"), ""));
+    }
+    return texts;
+  };
+  const Mod all = take(Mod::choice(mods(), "which: i32[B]"));
+  const std::vector<std::string> variants = variantsOf(all);
+  REQUIRE(variants.size() == 3);
+  CHECK(planOf(all).kvLoop() == KvLoop::Bounds);
+  // Numbers of a launch are no part of the key: sources of kernels are all that is compiled.
+  Problem problem({0, 1, 2, 0});
+  std::vector<std::string> keys;
+  for (const std::vector<int32_t>& which : {std::vector<int32_t>{0, 1, 2, 0}, {2, 2, 2, 2}}) {
+    problem.which = which;
+    keys.push_back(take(planOf(all).sources()).at(0).modKey);
+  }
+  CHECK(keys[0] == keys[1]);
+  // Chains that users write; what is otherwise is a variant of its own.
+  const std::string head = "which: i32[B]\nprefix: i32[B]\nslopes: f32[H]\n";
+  const Mod chain = take(Mod::parse(head + "def score_mod(s, b, h, q, k):\n"
+                                           "    return where(which[b] == 2, s + slopes[h] * (k - q), s)\n"
+                                           "def mask_mod(b, h, q, k):\n    w = which[b]\n"
+                                           "    return where(w == 0, q >= k, where(w == 1, (q >= k) | (k < prefix[b]), "
+                                           "where(w == 2, True, False)))\n"));
+  const std::vector<std::string> written = variantsOf(chain);
+  REQUIRE(written.size() == 4);
+  for (size_t i = 0; i < 3; ++i) CHECK(written[i] == variants[i]);
+  // A number that a mod only computes with makes none, nor do more mods than kernels have loops for.
+  CHECK(variantsOf(
+            take(Mod::parse("which: i32[B]\nmask_mod = lambda b, h, q, k: q - k < where(which[b] == 0, 128, 512)")))
+            .empty());
+  CHECK(variantsOf(take(Mod::choice(std::vector<Mod>(9, mods()[0]), "which: i32[B]"))).empty());
 }
 
 TEST_CASE("what cannot be a choice is refused", "[choice]") {

@@ -76,10 +76,11 @@ public:
     }
     test::launchOnHost(mod, options, operands, outputs, {.multiprocessors = 2}, [&](const plan::Stage& stage) {
       const bool isSm90 = options.family == Family::Sm90;
-      return options.kind == KernelKind::Decode ? isSm90 ? "DecodeParamsSm90" : "DecodeParams"
-             : options.family == Family::Naive  ? "naive::Params"
-             : isSm90                           ? "sm90::Params"
-                                                : "sm80::Params";
+      return stage.templateName == "decode_lists.cu" ? "DecodeListsParams"
+             : options.kind == KernelKind::Decode    ? isSm90 ? "decode::CopiesOfEngine::Params" : "DecodeParams"
+             : options.family == Family::Naive       ? "naive::Params"
+             : isSm90                                ? "sm90::Params"
+                                                     : "sm80::Params";
     });
     return results;
   }
@@ -161,6 +162,19 @@ TEST_CASE("Hopper's forward kernel gives each sequence what the kernel of its mo
   KernelOptions lengths = forward(Family::Sm90, 64, "128x128x8");
   lengths.features.set(Feature::Lengths);
   check({others, {0, 1, 2, 3}, lengths, 40, 200, {}, {200, 0, 77, 130}}, true);
+}
+
+TEST_CASE("decode kernels compute the mod of an item's sequence", "[on-host][choice]") {
+  for (Family family : {Family::Sm80, Family::Sm90}) {
+    KernelOptions options = forward(family, 64);
+    options.kind = KernelKind::Decode;
+    options.packedRows = 16;
+    check({{kCausal, kAlibi, kCapped}, {2, 0, 1, 7, 1}, options, 3, 700}, false);
+    options.features.set(Feature::Lengths), options.offsets = QueryOffsets::FromLengths;
+    check({{kPrefix, kAlibi, kNoop}, {2, 0, 1, -1, 1}, options, 3, 700, {}, {700, 0, 333, 500, 64}}, false);
+    options.features.set(Feature::Lengths, false), options.features.set(Feature::Ragged);
+    check({{kDocument, kAlibi, kNoop}, {1, 3, 2, 0}, options, 100, 100, {0, 5, 60, 61, 100}}, false);
+  }
 }
 
 TEST_CASE("kernels that choose score by score give each sequence its mod", "[on-host][choice]") {
