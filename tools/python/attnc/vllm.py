@@ -247,10 +247,10 @@ class AttncImpl(AttentionImpl[AttncMetadata]):
         if self.is_fp8:
             k, v, scales = k.view(FP8), v.view(FP8), Scales(layer._q_scale, layer._k_scale, layer._v_scale)
         mods = getattr(layer, _SCORE_MOD, None), getattr(layer, _MASK_MOD, None)
-        if attn_metadata.chosen is not None:
-            mods = attn_metadata.chosen.of(mods, attn_metadata.causal)
+        chosen, causal = attn_metadata.chosen, attn_metadata.causal
         for group in attn_metadata.groups:
-            self.attention.attend(group, query, k, v, output, mods, attn_metadata.causal, scales)
+            of_group = mods if chosen is None else chosen.of(group, mods, causal)
+            self.attention.attend(group, query, k, v, output, of_group, causal, scales, None if chosen is None else 0)
         return output
 
 
