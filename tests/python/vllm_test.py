@@ -452,6 +452,23 @@ class Kernels(unittest.TestCase):
         # Where a launch's requests begin is a constant at first.
         self.assertEqual(texts[1:], texts[1:2] * 3)
 
+    def test_kernels_tell_requests_apart(self):
+        """Also in launches whose first request is not the batch's: they compute only what a request chose."""
+        chosen = serving.Chosen(Requests.named, torch.zeros(6, dtype=torch.int32))
+        for group in builder(PAGE).build(0, Batch(**MIXED).common).groups:
+            score_mod, mask_mod = chosen.of(group, (None, None))
+            attention, problem = AttncImpl(H, D, 1.0, HKV).attention, (group.count, H, HKV, 64, 128)
+            mods = attention._score_mod(score_mod, 0), attention._mask_mod(mask_mod, group, True, 0)
+            text, tensors, _ = translate(*mods, problem=problem).given()
+            try:
+                found = attnc.Mod.parse_ir(text).explain(problem, captures=tensors, head_dim=128, arch="sm_90a")
+            except attnc.RunError as error:
+                if "nvrtc" in str(error):
+                    self.skipTest(f"SKIPPED: {error}")
+                raise
+            told = [one["when"] for one in found["variants"]]
+            self.assertEqual(told[:4], [f"which[b] == {number}" for number in range(4)])
+
     def test_wrong_names_of_mods_are_refused(self):
         parameters = types.SimpleNamespace(extra_args={"attnc_mod": "tree"})
         with self.assertRaisesRegex(ValueError, "attnc_mod is 'tree': give one of 'own', 'prefix', 'scaled', 'both'"):

@@ -258,10 +258,10 @@ class AttncBackend(AttentionBackend):
         if self.is_fp8:
             scales = Scales(self.one, *(self.one if x is None else x for x in (layer.k_scale, layer.v_scale)))
         metadata = self.forward_metadata
-        mods = mods if self.chosen is None else self.chosen.of(mods)
-        mods = mods[0], metadata.mask_mod(mods[1])
         for group in metadata.groups:
-            attention.attend(group, q, *pages, out, mods, True, scales)
+            score_mod, mask_mod = mods if self.chosen is None else self.chosen.of(group, mods)
+            of_group = score_mod, metadata.mask_mod(mask_mod)
+            attention.attend(group, q, *pages, out, of_group, True, scales, None if self.chosen is None else 0)
         return out.view(-1, layer.tp_q_head_num * layer.v_head_dim)
 
     forward_extend = forward_decode

@@ -27,7 +27,6 @@ from vllm.v1.attention.backend import (
 
 from .quantise import quantise
 from .torch.serving import FP8, Attention, Chosen, Group, Scales, group_of_all, groups_of, mods_of_layers
-from .vllm_requests import of_model
 
 _PAGE_SIZES = [16, 32, 64, 128, 256]
 _FP8 = "fp8", "fp8_e4m3"  # names of one dtype
@@ -123,7 +122,11 @@ class AttncMetadataBuilder(AttentionMetadataBuilder[AttncMetadata]):
                 layer = vllm_config.compilation_config.static_forward_context[layer_name]
                 for attribute, mod in zip((_SCORE_MOD, _MASK_MOD), mods_of(layer_name)):
                     setattr(layer, attribute, mod)
-        self.requests, self.chosen = of_model(getattr(vllm_config.model_config, "logits_processors", None)), None
+        self.requests, self.chosen = None, None
+        if processors := getattr(vllm_config.model_config, "logits_processors", None):
+            from .vllm_requests import of_model
+
+            self.requests = of_model(processors)
         if self.requests is not None:
             _check_requests(vllm_config)
             places = torch.zeros(vllm_config.scheduler_config.max_num_seqs, dtype=torch.int32, device=device)
@@ -247,10 +250,10 @@ class AttncImpl(AttentionImpl[AttncMetadata]):
         if self.is_fp8:
             k, v, scales = k.view(FP8), v.view(FP8), Scales(layer._q_scale, layer._k_scale, layer._v_scale)
         mods = getattr(layer, _SCORE_MOD, None), getattr(layer, _MASK_MOD, None)
-        if attn_metadata.chosen is not None:
-            mods = attn_metadata.chosen.of(mods, attn_metadata.causal)
+        chosen, causal = attn_metadata.chosen, attn_metadata.causal
         for group in attn_metadata.groups:
-            self.attention.attend(group, query, k, v, output, mods, attn_metadata.causal, scales)
+            of_group = mods if chosen is None else chosen.of(group, mods, causal)
+            self.attention.attend(group, query, k, v, output, of_group, causal, scales, None if chosen is None else 0)
         return output
 
 

@@ -168,28 +168,40 @@ class Chosen:
     """The mods that requests chose. `which` i32 [requests] has their numbers, and is read by each launch."""
 
     def __init__(self, mods: NamedMods, which: torch.Tensor):
-        self.which, self._pairs, self._made = which, mods.pairs, {}
+        self.which, self._pairs = which, mods.pairs
 
-    def of(self, own: tuple, causal: bool = True) -> tuple:
-        """Returns the score_mod and the mask_mod of a layer with mods of its `own`."""
+    def of(self, group: Group, own: tuple, causal: bool = True) -> tuple:
+        """Returns the score_mod and the mask_mod of a layer with mods of its `own`, for b among a group's requests. Kernels
+        compute only what a request chose if that is read at b itself."""
         key = *own, causal
-        if key not in self._made:
+        if key not in group._kept:
+            if "which" not in group._kept:
+                start, stop = group.requests.start, group.requests.stop
+                group._kept["which"] = self.which[start:stop].clone() if start else self.which[:stop]
             scores, masks = ([of if mine is None else mine for mine in all_of] for of, all_of in zip(own, zip(*self._pairs)))
-            self._made[key] = (
-                self._joined(scores, lambda score, b, h, q_idx, kv_idx: score),
-                self._joined(masks, _causal if causal else _everything),
+            group._kept[key] = (
+                self._joined(group, scores, lambda score, b, h, q_idx, kv_idx: score),
+                self._joined(group, masks, _causal if causal else _everything),
             )
-        return self._made[key]
+        return group._kept[key]
 
-    def _joined(self, mods, otherwise):
-        if all(mod is mods[0] for mod in mods):
-            return mods[0]
-        return choice(self.which, *[otherwise if mod is None else mod for mod in mods])
+    def _joined(self, group, mods, otherwise):
+        if all(mod is None for mod in mods):
+            return None
+        placed = [otherwise if mod is None else _behind(mod, group.requests.start) for mod in mods]
+        return placed[0] if all(mod is mods[0] for mod in mods) else choice(group._kept["which"], *placed)
 
     def set(self, numbers: typing.Sequence[int]) -> None:
         """Writes the numbers of the first requests, without a wait for the GPU."""
         new = torch.tensor(numbers, dtype=torch.int32, pin_memory=self.which.is_cuda)
         self.which[: len(numbers)].copy_(new, non_blocking=True)
+
+
+def _behind(mod, first):
+    """Returns a mod that counts requests from `first`."""
+    if not first:
+        return mod
+    return lambda *at: mod(*at[:-4], at[-4] + first, *at[-3:])
 
 
 def _causal(b, h, q_idx, kv_idx):
@@ -226,13 +238,14 @@ class Attention:
 
     def attend(
         self, group: Group, query: torch.Tensor, k: torch.Tensor, v: torch.Tensor, output: torch.Tensor,
-        mods: tuple = (None, None), causal: bool = True, scales: Scales | None = None,
+        mods: tuple = (None, None), causal: bool = True, scales: Scales | None = None, first: int | None = None,
     ) -> None:  # fmt: skip
         """Writes a group's rows of `output` [tokens, H, D] for query [tokens, H, D]. k and v are pools of pages
         [pages, HKV, page_size, D]; they have the dtype of query, or float8_e4m3fn and `scales`. `mods` are a score_mod
-        and a mask_mod, which replaces the causal mask; None: the layer's own."""
+        and a mask_mod, which replaces the causal mask; None: the layer's own. `first` is their b of the group's first request; None: its place in the batch."""
         q, out, sequences, form = group.rows(query), group.rows(output), group.sequences, None
         self.move_to(q.device)
+        first = group.requests.start if first is None else first
         if scales is not None:
             of_cache, of_q = self._views_of(scales)
             sequences = sequences._replace(**of_cache)
@@ -250,7 +263,7 @@ class Attention:
             )  # fmt: skip
         kept = group._kept.get(place)
         if kept is None:
-            kept = self._call(group, q, k, v, out, mods, causal, sequences, form)
+            kept = self._call(group, q, k, v, out, mods, first, causal, sequences, form)
             if place is not None:
                 group._kept[place] = kept
         call, captures, numbers, place_of_sinks, _ = kept
@@ -268,12 +281,12 @@ class Attention:
             self._scales = scales, of_cache, of_q
         return of_cache, of_q
 
-    def _call(self, group, q, k, v, out, mods, causal, sequences, form):
+    def _call(self, group, q, k, v, out, mods, first, causal, sequences, form):
         """Returns (call, captured tensors, numbers of the mods, the place of the sinks among the tensors or None, objects
         whose ids must stay theirs)."""
         problem = group.count, self.heads, self.kv_heads, group.q_len, sequences.page_table.shape[1] * k.shape[2]
-        score_mod = self._score_mod(mods[0], group.requests.start)
-        mask_mod = self._mask_mod(mods[1], group, causal)
+        score_mod = self._score_mod(mods[0], first)
+        mask_mod = self._mask_mod(mods[1], group, causal, first)
         sinks = self.sinks
         sink_mod = None if sinks is None else lambda b, h, q_idx: sinks[h]
         translation = translate(score_mod, mask_mod, sink_mod=sink_mod, device=q.device, problem=problem)
@@ -297,8 +310,8 @@ class Attention:
 
         return score_mod
 
-    def _mask_mod(self, own, group, causal):
-        first, window, images = group.requests.start, self.window, group.images
+    def _mask_mod(self, own, group, causal, first=0):
+        window, images = self.window, group.images
         if own is None and not causal and window is None:
             return None
 
