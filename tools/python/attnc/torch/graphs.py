@@ -137,6 +137,8 @@ def _dtype_of(tensor):
 
 def _in_thread(function):
     """Runs a function in a new thread, outside of all modes, which belong to this thread."""
+    # Without a GPU, FakeTensorMode stores the address of a guard of its thread, which the first backward pass uses.
+    torch._C._ensureCUDADeviceGuardSet()
     with concurrent.futures.ThreadPoolExecutor(1) as pool:
         return pool.submit(function).result()
 
