@@ -208,17 +208,29 @@ Status checkConditions(const Module& module, const Bindings& bindings) {
   return {};
 }
 
-/// Returns the error for a name that is given but not declared. Called only if the counts differ; all declared names
-/// are given.
-Error undeclared(const Module& module, const Captures& captures) {
+/// Whether a name is that of the direction of a captured float (passes/tangents.h). Modules without tangents, such as
+/// that of the forward pass, leave it to others.
+bool isDirection(const Module& module, llvm::StringRef name) {
+  return name.consume_back("_tangent") &&
+         (llvm::any_of(module.tensors,
+                       [&](const auto& one) { return one.name == name && loadedType(one.dtype) == Type::F32; }) ||
+          llvm::any_of(module.scalars, [&](const auto& one) { return one.name == name && one.type == Type::F32; }));
+}
+
+/// Checks for names that are given but not declared. Called only if the counts differ; all declared names are given.
+Status checkDeclared(const Module& module, const Captures& captures) {
   std::string declared;
   for (const TensorCapture& tensor : module.tensors) declared += (declared.empty() ? "" : ", ") + tensor.name;
   for (const ScalarCapture& scalar : module.scalars) declared += (declared.empty() ? "" : ", ") + scalar.name;
-  for (const auto& [name, value] : captures.all())
-    if (!declares(module, name))
+  bool hasDirections = false;
+  for (const auto& [name, value] : captures.all()) {
+    if (declares(module, name)) continue;
+    hasDirections = isDirection(module, name);
+    if (!hasDirections)
       return Error::environment(fmt::format("capture '{}' is given, but the mod does not declare it", name),
                                 declared.empty() ? "the mod declares no captures" : "declared: " + declared);
-  return Error::internal("bind: two captures of the module share a name");
+  }
+  return hasDirections ? Status() : Error::internal("bind: two captures of the module share a name");
 }
 
 /// Checks the numbers of a grid against the limits of ir::Grid.
@@ -286,7 +298,7 @@ Expected<Bindings> bind(const Module& module, const Captures& captures, const Pr
   if (const std::optional<int64_t> far = bindings.farScalar(); far && module.hasNearScalars)
     return Error::environment(
         fmt::format("{} is given, the module takes numbers from -{} to {}", *far, kMaxExtent, kMaxExtent));
-  if (captures.all().size() != captured) return undeclared(module, captures);
+  if (captures.all().size() != captured) ATTNC_TRY(checkDeclared(module, captures));
   ATTNC_TRY(checkConditions(module, bindings));
   return bindings;
 }

@@ -14,7 +14,6 @@ captures is the tangent of these along the directions.
 
 import dataclasses
 import functools
-import re
 import threading
 
 import torch
@@ -23,6 +22,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.autograd import forward_ad
 from torch.fx.experimental.proxy_tensor import get_proxy_mode
 
+from ..prob_mods import read_by_prob
 from .calls import call_of, made_for, run_backward
 from .kernels import ALIGNMENT, Call, Views, found_call, kind_of, like, mod_of
 from .tracing import is_jit_tracing
@@ -60,18 +60,6 @@ def _float_numbers(text):
     return {f"{capture.name}_tangent": 0.0 for capture in mod_of(text).captures if capture.kind == "float"}
 
 
-@functools.lru_cache(maxsize=1024)
-def _read_by_prob(text):
-    """Returns the lines of IR text that prob_mod is computed by."""
-    lines, found = dict(line.split(" = ", 1) for line in text.splitlines() if line.startswith("%")), []
-    values = re.findall(r"^output prob\(.*-> (%\w+)", text, re.MULTILINE)
-    for value in values:
-        line = lines.pop(value, "")
-        found.append(line)
-        values.extend(re.findall(r"%\w+", line))
-    return "\n".join(found)
-
-
 def _laid_out(x, tensor):
     """Returns x, zeros for None, with the strides that kernels expect of what is like the tensor."""
     if x is None:
@@ -94,7 +82,7 @@ def _tangents_of(launch, names, gradients, primals, out, lse, dout, dlse, direct
     q, k, v, *captured = primals
     tensors = dict(zip(names, captured))
     for name, direction, tensor in zip(names, directions[3:], captured):
-        if direction is not None and re.search(rf"load \w+ {name}\b", _read_by_prob(launch.mod)):
+        if direction is not None and name in read_by_prob(launch.mod):
             raise NotImplementedError(f"{name} has no gradient and no tangent: prob_mod reads it. Give {name}.detach()")
         if tensor.is_floating_point():
             tensors[f"{name}_tangent"] = torch.zeros_like(tensor) if direction is None else direction
