@@ -6,7 +6,6 @@
 Prints SKIPPED if torch is not installed, or finds no GPU where one is asked for.
 """
 
-import math
 import random
 import sys
 import unittest
@@ -231,6 +230,15 @@ class DerivativesTest(unittest.TestCase):
             dq, dk = torch.autograd.grad(flex_attention(q, k, v, block_mask=mask).sum(), (q, k), create_graph=True)
             found.append(torch.autograd.grad((dq * dk).sum(), (q, k, v)))
         self.near(*found, 1e-6)
+
+    def test_options_are_those_of_first_derivatives(self):
+        """Kernels of a family, and tiles, that tangents do not have."""
+        q, k, v = self.small(1, 2, 64, 64)
+        plain, asked = (
+            self.second(lambda x: flex_attention(x, k, v, kernel_options=options), q)
+            for options in (None, {"family": "sm80", "backward_tile": "64x64x4"})
+        )
+        self.near([plain], [asked], LIMITS[torch.float32])
 
     def small(self, *shape):
         generator = torch.Generator().manual_seed(5)

@@ -22,7 +22,7 @@ import jax_test
 from jax_test import alibi, by_definition, causal, normal, operands
 
 import attnc
-from attnc.jax import calls, derivatives, flex_attention
+from attnc.jax import calls, flex_attention
 
 
 def mod_of(bias, slopes):

@@ -87,7 +87,7 @@ def _tangents_of(launch, names, gradients, primals, out, lse, dout, dlse, direct
         if tensor.is_floating_point():
             tensors[f"{name}_tangent"] = torch.zeros_like(tensor) if direction is None else direction
     numbers = {**launch.numbers, **_float_numbers(launch.mod)}
-    launch = dataclasses.replace(launch, gradients=gradients or (), numbers=numbers, wants_max=False)
+    launch = dataclasses.replace(launch, gradients=gradients or (), numbers=numbers, wants_max=False, options=())
     kind = TangentCall, kind_of(launch, q, k, v, tensors)
     call = found_call(kind) or made_for(kind, launch, q, k, v, tensors, TangentCall)
     out = _laid_out(out, like(q, v.shape[-1]))
