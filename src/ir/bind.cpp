@@ -209,22 +209,29 @@ Status checkConditions(const Module& module, const Bindings& bindings) {
   return {};
 }
 
-/// Whether a name that is not declared is that of the tangent of a capture, which only kernels of tangents read.
-bool isTangent(const Module& module, const std::string& name) {
-  constexpr std::string_view kEnd = "_tangent";
-  return name.ends_with(kEnd) && declares(module, name.substr(0, name.size() - kEnd.size()));
+/// Whether a name is that of the direction of a captured float (passes/tangents.h). Modules without tangents, such as
+/// that of the forward pass, leave it to others.
+bool isDirection(const Module& module, llvm::StringRef name) {
+  return name.consume_back("_tangent") &&
+         (llvm::any_of(module.tensors,
+                       [&](const auto& one) { return one.name == name && loadedType(one.dtype) == Type::F32; }) ||
+          llvm::any_of(module.scalars, [&](const auto& one) { return one.name == name && one.type == Type::F32; }));
 }
 
-/// Checks that names are declared that are given. Called only if the counts differ; all declared names are given.
+/// Checks for names that are given but not declared. Called only if the counts differ; all declared names are given.
 Status checkDeclared(const Module& module, const Captures& captures) {
   std::string declared;
   for (const TensorCapture& tensor : module.tensors) declared += (declared.empty() ? "" : ", ") + tensor.name;
   for (const ScalarCapture& scalar : module.scalars) declared += (declared.empty() ? "" : ", ") + scalar.name;
-  for (const auto& [name, value] : captures.all())
-    if (!declares(module, name) && !isTangent(module, name))
+  bool hasDirections = false;
+  for (const auto& [name, value] : captures.all()) {
+    if (declares(module, name)) continue;
+    hasDirections = isDirection(module, name);
+    if (!hasDirections)
       return Error::environment(fmt::format("capture '{}' is given, but the mod does not declare it", name),
                                 declared.empty() ? "the mod declares no captures" : "declared: " + declared);
-  return {};
+  }
+  return hasDirections ? Status() : Error::internal("bind: two captures of the module share a name");
 }
 
 /// Checks the numbers of a grid against the limits of ir::Grid.

@@ -77,23 +77,26 @@ Expected<Frame> Frame::read(const ffi::CallFrame& frame) {
   Frame made;
   const std::optional<std::string> mod = textOf(frame.attributes, "mod"),
                                    captures = textOf(frame.attributes, "captures"),
-                                   gradients = textOf(frame.attributes, "gradients");
+                                   gradients = textOf(frame.attributes, "gradients"),
+                                   tangents = textOf(frame.attributes, "tangents");
   const auto* scale = static_cast<const ffi::Scalar*>(find(frame.attributes, "scale", ffi::kScalar));
   if (!mod || !captures || !scale || scale->dtype != ffi::kF32)
     return wrong("lacks one of the attributes `mod`, `captures` (strings) and `scale` (f32)");
   made.mod = *mod;
   made.captures = namesIn(*captures);
-  made.isBackward = gradients.has_value();
+  made.hasGradients = gradients.has_value(), made.hasTangents = tangents.has_value();
+  made.isBackward = made.hasGradients || made.hasTangents;
   made.gradients = namesIn(gradients.value_or(""));
   std::memcpy(&made.scale, scale->value, sizeof made.scale);
   ATTNC_TRY_AS(operands, tensorsOf(frame.operands, "operand"));
   ATTNC_TRY_AS(results, tensorsOf(frame.results, "result"));
 
-  const size_t least = (made.isBackward ? 6 : 3) + made.captures.size();
+  const size_t least = (made.isBackward ? 6 : 3) + (made.hasTangents ? 3 : 0) + made.captures.size();
   made.hasLseGradient = made.isBackward && operands->size() == least + 1;
   if (operands->size() != least + made.hasLseGradient)
     return wrong(fmt::format("has {} operands, it needs {}", operands->size(), least));
-  const size_t outcomes = made.isBackward ? 3 + made.gradients.size() : 2;
+  const size_t outcomes =
+      (made.hasTangents || !made.isBackward ? 2 : 0) + (made.hasGradients ? 3 + made.gradients.size() : 0);
   if (results->size() != outcomes && results->size() != outcomes + 1)
     return wrong(fmt::format("has {} results, it needs {} and a workspace", results->size(), outcomes));
   if (results->size() > outcomes) {
@@ -111,7 +114,7 @@ Expected<Frame> Frame::read(const ffi::CallFrame& frame) {
 std::string Frame::key() const {
   std::string key = mod;
   const auto add = [&key](auto number) { key.append(reinterpret_cast<const char*>(&number), sizeof number); };
-  add(isBackward);
+  add(hasGradients), add(hasTangents);
   for (const auto* names : {&captures, &gradients}) {
     add(names->size());
     for (const std::string& name : *names) key.append(name).push_back('\0');
@@ -154,8 +157,15 @@ void Frame::fill(Structs& to) const {
   backward.forward = &to.operands;
   backward.out = &operands[3], backward.lse = &operands[4], backward.dout = &operands[5];
   backward.dlse = hasLseGradient ? &operands[6] : nullptr;
-  for (size_t i = 0; i < gradients.size(); ++i) to.gradients.push_back(capture(gradients[i], results[3 + i]));
-  to.backwardOutputs.dq = &results[0], to.backwardOutputs.dk = &results[1], to.backwardOutputs.dv = &results[2];
+  const attnc_tensor* result = results.data();
+  if (hasTangents) {
+    const attnc_tensor* directions = &operands[6 + hasLseGradient];
+    backward.q_tangent = &directions[0], backward.k_tangent = &directions[1], backward.v_tangent = &directions[2];
+    to.backwardOutputs.out_tangent = result++, to.backwardOutputs.lse_tangent = result++;
+  }
+  if (!hasGradients) return;
+  to.backwardOutputs.dq = result++, to.backwardOutputs.dk = result++, to.backwardOutputs.dv = result++;
+  for (const std::string& name : gradients) to.gradients.push_back(capture(name, *result++));
   to.backwardOutputs.captures = to.gradients.data(), to.backwardOutputs.capture_count = to.gradients.size();
 }
 

@@ -41,7 +41,8 @@ private:
   std::vector<std::string> captures, gradients; ///< names
   std::vector<attnc_tensor> operands, results;  ///< results without the workspace
   float scale = 0;
-  bool hasLseGradient = false;
+  bool hasLseGradient = false, hasTangents = false;
+  bool hasGradients = false; ///< whether dq, dk and dv are results
 };
 
 } // namespace attnc::xla

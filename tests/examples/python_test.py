@@ -16,6 +16,9 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 EXPECTED = {
     "serving": r"lengths \[57, 40\], 7 pages, 20 (steps|replays of one graph): largest difference 0\.0[01]\d*",
     "training": r"loss 0\.1\d+ to 0\.0\d+ in 12 steps, largest relative error of a gradient \S+",
+    "meanflow": r"loss 1\.\d+ to 0\.\d+ in 8 steps, largest relative error of a gradient \S+",
+    "gradient_penalty": r"penalty 0\.\d+ to 0\.\d+ in 8 steps, largest relative error of a gradient \S+",
+    "force_field": r"loss 0\.\d+ to 0\.\d+ in 20 steps, largest relative error of a gradient \S+",
     "grid": r"24 x 20 pixels see 16 to 49 keys: largest difference 0\.0[01]\d*",
 }
 

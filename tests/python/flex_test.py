@@ -40,7 +40,6 @@ from functorch.compile import make_boxed_compiler
 from torch._dynamo.backends.common import aot_autograd
 from torch._dynamo.testing import CompileCounterWithBackend
 from torch._subclasses.fake_tensor import FakeTensorMode
-from torch.autograd import forward_ad
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn.attention import flex_attention as flex
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -668,28 +667,6 @@ class FlexTest(unittest.TestCase):
                 self.near(x, y)
         self.assertEqual(seen.count("attnc.attention.default"), 2)
         self.assertEqual(seen.count("attnc.attention_backward.default"), 2)
-
-    def test_transforms_are_refused(self):
-        q = operands("cpu", requires_grad=False, kv_heads=H)[0]
-        table = torch.ones(H)
-        attend = lambda q, table=table: flex_attention(q, q, q, lambda s, b, h, q, k: s + table[h])  # noqa: E731
-
-        def dual():
-            with forward_ad.dual_level():
-                attend(forward_ad.make_dual(q, q))
-
-        for transform in (
-            lambda: torch.func.grad(lambda q: attend(q).sum())(q),
-            lambda: torch.func.grad(lambda table: attend(q, table).sum())(table),
-            lambda: torch.func.vmap(attend)(torch.stack([q, q])),
-            lambda: torch.func.vmap(lambda table: attend(q, table))(torch.stack([table, table])),
-            lambda: torch.func.jvp(attend, (q,), (q,)),
-            dual,
-        ):
-            with self.assertRaisesRegex(NotImplementedError, "torch.autograd"):
-                transform()
-        with forward_ad.dual_level():
-            self.near(attend(q), by_definition(None, None, q, q, q)[0])
 
     def test_nodes_of_graphs_are_lines(self):
         """Inductor's code for GPUs has them in comments."""

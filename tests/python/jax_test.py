@@ -694,14 +694,6 @@ class Refusals(unittest.TestCase):
                 lambda s, b, h, q, k: s + jnp.asarray(table)[h],
             )  # fmt: skip
 
-    def test_derivatives(self):
-        q, k, v = operands()
-        loss = lambda q: (flex_attention(q, k, v) ** 2).sum()
-        with self.assertRaisesRegex(NotImplementedError, "no second derivatives of attention"):
-            jax.grad(lambda q: (jax.grad(loss)(q) ** 2).sum())(q)
-        with self.assertRaisesRegex(TypeError, "forward-mode"):
-            jax.jvp(loss, (q,), (q,))
-
     @unittest.skipUnless(jax.default_backend() == "cpu", "the kernels compute")
     def test_the_notice_of_the_cpu(self):
         from attnc import _cpu_notice

@@ -80,13 +80,14 @@ def detached(array):
 
 
 def without_gradient(array, name):
-    """Returns the tensor detached. Refuses one whose gradient is expected."""
-    if getattr(array, "requires_grad", False) is True:
+    """Returns the tensor detached. Refuses one whose gradient or tangent is expected."""
+    if isinstance(getattr(array, "requires_grad", None), bool):  # it is torch's
         import torch
 
-        if torch.is_grad_enabled():
+        is_tracked = array.requires_grad and torch.is_grad_enabled()
+        if is_tracked or torch.autograd.forward_ad.unpack_dual(array).tangent is not None:
             raise ArgumentError(
-                f"{name} requires a gradient, which attnc.attention() does not compute",
+                f"{name} {'requires a gradient' if is_tracked else 'has a tangent'}, which attnc.attention() does not compute",
                 f"use attnc.torch.flex_attention, or give {name}.detach(), or call this under torch.no_grad()",
             )
     return detached(array)

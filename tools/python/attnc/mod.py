@@ -122,10 +122,11 @@ class Mod:
         check(library().attnc_explain(compiler().address, preparation.address, array, len(array), byref(text)))
         return json.loads(text.value)
 
-    def _settled(self, launch, shape, dtype, head_dims, captures, arch, has_lse=False, has_dlse=False, scales=None):
+    def _settled(self, launch, shape, dtype, head_dims, captures, arch, has_lse=False, has_dlse=False, scales=None, has_tangents=False):
         """Returns the handle of the choices for operands without memory, of the head dims of q and k, and of v. Of a
         launch, `gradients`, `wants_max` and `options` count. `has_lse`: whether lse is written; `has_dlse`: whether it has a
-        gradient. `scales`: the last axes of scales of q, and of k and v, which are then of e4m3; `dtype` is the result's."""
+        gradient. `scales`: the last axes of scales of q, and of k and v, which are then of e4m3; `dtype` is the result's.
+        `has_tangents`: whether q, k and v have directions."""
         gradients = launch.gradients
         (batch, heads, kv_heads, q_len, kv_len), (head_dim, head_dim_v) = shape, head_dims
         of_rows = dtype if scales is None else "e4m3"
@@ -148,6 +149,9 @@ class Mod:
             operands = BackwardOperands(
                 forward=pointer(operands), out=out, lse=lse, dout=out, dlse=lse if has_dlse else None
             )
+            tangents = {"out_tangent": out, "lse_tangent": lse} if has_tangents else {}
+            if has_tangents:
+                operands.q_tangent, operands.k_tangent, operands.v_tangent = q, k, v
             like = {capture.name.decode(): capture.tensor for capture in captures}
             if unknown := set(gradients) - set(like):
                 raise ArgumentError(f"gradients names {', '.join(sorted(unknown))}", f"captures are {', '.join(like)}")
@@ -156,7 +160,7 @@ class Mod:
                 for name in gradients
             ]
             more = (byref(BackwardOutputs(
-                dq=q, dk=k, dv=v, captures=(Capture * len(wanted))(*wanted), capture_count=len(wanted)
+                dq=q, dk=k, dv=v, captures=(Capture * len(wanted))(*wanted), capture_count=len(wanted), **tangents
             )),)  # fmt: skip
         structs = byref(operands), byref(outputs), *more
         return settled(self._handle.address, structs, arch=arch and arch.encode(), **dict(launch.options))

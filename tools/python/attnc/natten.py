@@ -20,7 +20,7 @@ from .torch.autograd import attend, rows_of, wanted_by
 from .torch.flex import _check as check
 from .torch.flex import autocast
 from .torch.graphs import is_recorded
-from .torch.operator import attention_op, line_of
+from .torch.operator import attention_of, attention_op, line_of
 
 __all__ = [
     "NeighborhoodAttention1D", "NeighborhoodAttention2D", "NeighborhoodAttention3D", "attention", "merge_attentions", "na1d",
@@ -97,10 +97,12 @@ def _attend(query, key, value, text, scale, wants_lse):
     check(query, key, value, True, None)
     scale = query.shape[-1] ** -0.5 if scale is None else float(scale)
     gradients, deterministic = wanted_by(query, key, value, {})
-    if torch.compiler.is_dynamo_compiling() or is_recorded(query, key, value):
+    if torch.compiler.is_dynamo_compiling():
         operands, wanted = (rows_of(query), rows_of(key), rows_of(value)), None if gradients is None else ""
         return attention_op(line_of(text), *operands, [], [], scale, wanted, False, None, None, 0, None)[:2]
     launch = Launch({}, scale, _owner_of(text), ALIGNED, None, text, None, gradients, deterministic)
+    if is_recorded(query, key, value):
+        return attention_of(launch, rows_of(query), rows_of(key), rows_of(value), {})[:2]
     return attend(launch, query, key, value, {}, wants_lse)[:2]
 
 

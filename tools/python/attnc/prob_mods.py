@@ -4,7 +4,9 @@ They go where the score_mod goes, as one function with several results, so that 
 functions of an attention knows two: a score_mod and a mask_mod.
 """
 
+import functools
 import numbers
+import re
 
 from ._diagnostics import check_mod
 from .names import random
@@ -64,3 +66,15 @@ def dropped(prob_mod, dropout_p, seed, where):
         return where(random(seed, b, h, q_idx, kv_idx) < rate, 0.0, prob / (1 - rate))
 
     return dropout
+
+
+@functools.lru_cache(maxsize=1024)
+def read_by_prob(text):
+    """Returns the names of the tensors that the prob_mod of IR text reads."""
+    lines, found = dict(line.split(" = ", 1) for line in text.splitlines() if line.startswith("%")), set()
+    values = re.findall(r"^output prob\(.*-> (%\w+)", text, re.MULTILINE)
+    for value in values:
+        line = lines.pop(value, "")
+        found.update(re.findall(r"^load \w+ (\w+)", line))
+        values.extend(re.findall(r"%\w+", line))
+    return found

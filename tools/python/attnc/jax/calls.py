@@ -9,7 +9,7 @@ import numpy as np
 from jax import lax
 from jax.core import ShapedArray
 from jax.extend.core import Primitive
-from jax.interpreters import ad, batching, mlir
+from jax.interpreters import batching, mlir
 from jax.sharding import NamedSharding, PartitionSpec
 
 from .. import _spec as c
@@ -24,9 +24,15 @@ attention_p = Primitive("attnc_attention")
 # Operands: q, k, v, out, lse, dout, dlse if `has_dlse`, captured arrays. Results: dq, dk, dv, and gradients of the
 # captured arrays at the places `wanted`.
 attention_backward_p = Primitive("attnc_attention_backward")
-_OPERANDS = {attention_p: 3, attention_backward_p: 6}  # before dlse and captured arrays
+# Operands: q, k, v, out, lse, directions of those of q, k and v that move, captured arrays, directions of those of
+# them that move. Results: tangents of out and lse. `moved`: places of what moves, in the order of q, k, v and captured arrays.
+tangents_p = Primitive("attnc_attention_tangents")
+# Operands: those of attention_backward_p before the captured arrays, then as of tangents_p. Results: tangents of out,
+# lse, and of the results of attention_backward_p.
+backward_tangents_p = Primitive("attnc_attention_backward_tangents")
+_OPERANDS = {attention_p: 3, attention_backward_p: 6, tangents_p: 5, backward_tangents_p: 6}  # before dlse and what follows
+_RESULTS = {attention_p: 2, attention_backward_p: 3, tangents_p: 2, backward_tangents_p: 5}  # before those of captures
 _SOME_ADDRESS = 1 << 20  # of captures, whose memory is not read before a launch
-_TARGETS = {attention_p: "attnc_attention", attention_backward_p: "attnc_attention_backward"}
 
 
 @functools.lru_cache(maxsize=1024)
@@ -53,6 +59,22 @@ def _(q, k, v, out, lse, dout, *others, mods, scale, has_dlse, wanted):
     return [_result(x, x.shape, x.dtype) for x in (q, k, v, *(others[has_dlse + place] for place in wanted))]
 
 
+@tangents_p.def_abstract_eval
+def _(q, k, v, out, lse, *others, mods, scale, moved):
+    return [_result(x, x.shape, x.dtype) for x in (out, lse)]
+
+
+@backward_tangents_p.def_abstract_eval
+def _(q, k, v, out, lse, dout, *others, mods, scale, has_dlse, wanted, moved):
+    captured = others[has_dlse + rows_that_move(moved) :]
+    return [_result(x, x.shape, x.dtype) for x in (out, lse, q, k, v, *(captured[place] for place in wanted))]
+
+
+def rows_that_move(moved):
+    """Returns how many of q, k and v move."""
+    return sum(place < 3 for place in moved)
+
+
 @functools.lru_cache(maxsize=1024)
 def _compiled(primitive, params):
     return jax.jit(functools.partial(primitive.bind, **dict(params)))
@@ -62,32 +84,32 @@ def _run(primitive, *args, **params):
     return _compiled(primitive, tuple(params.items()))(*args)
 
 
-def _no_derivative(*_, **__):
-    raise NotImplementedError(
-        "attnc has no forward-mode derivatives and no second derivatives of attention: use jax.grad or jax.vjp once"
-    )
-
-
 # ---- vmap -------------------------------------------------------------------------------------------------------
 
 
 def _batched(primitive, args, axes, *, mods, **params):
     """Merges the new axis with the batch. Mods see the batch entry within it, and read their part of captured arrays."""
     count = next(x.shape[axis] for x, axis in zip(args, axes) if axis is not None)
-    first, wanted = _OPERANDS[primitive] + params.get("has_dlse", False), params.get("wanted", ())
+    wanted, moved = params.get("wanted", ()), params.get("moved", ())
+    first = _OPERANDS[primitive] + params.get("has_dlse", False) + rows_that_move(moved)
+    moved, last = [place - 3 for place in moved if place >= 3], len(args)
+    last -= len(moved)
 
     def at_front(x, axis):
         return jnp.broadcast_to(x, (count, *x.shape)) if axis is None else jnp.moveaxis(x, axis, 0)
 
     operands = [lax.collapse(at_front(x, axis), 0, 2) for x, axis in zip(args[:first], axes)]
     captured, is_batched = [], []
-    for place, (x, axis) in enumerate(zip(args[first:], axes[first:])):
-        # Gradients differ between entries.
-        is_batched.append(axis is not None or place in wanted)
+    with_batch = {*wanted}  # gradients differ between entries
+    with_batch.update(place for place, axis in zip(moved, axes[last:]) if axis is not None)
+    for place, (x, axis) in enumerate(zip(args[first:last], axes[first:last])):
+        is_batched.append(axis is not None or place in with_batch)
         captured.append(at_front(x, axis) if is_batched[-1] else x)
     mods = mods.batched(count, is_batched, [jax.typeof(x) for x in captured])
+    for place, x, axis in zip(moved, args[last:], axes[last:]):
+        captured.append(at_front(x, axis) if is_batched[place] else x)
     results = primitive.bind(*operands, *captured, mods=mods, **params)
-    plain = 2 if primitive is attention_p else 3
+    plain = _RESULTS[primitive]
     split = [x.reshape(count, x.shape[0] // count, *x.shape[1:]) for x in results[:plain]]
     return [*split, *results[plain:]], [0] * len(results)
 
@@ -102,28 +124,55 @@ def _register():
     on_cpu, on_cuda = (
         jax.ffi.pycapsule(getattr(library(), f"attnc_xla_attention_on_{platform}")) for platform in ("cpu", "cuda")
     )
-    for target in _TARGETS.values():
-        jax.ffi.register_ffi_target(target, {"execute": on_cpu}, platform="cpu")
-        jax.ffi.register_ffi_target(target, {"initialize": on_cuda, "execute": on_cuda}, platform="CUDA")
+    for primitive in _OPERANDS:
+        jax.ffi.register_ffi_target(primitive.name, {"execute": on_cpu}, platform="cpu")
+        jax.ffi.register_ffi_target(primitive.name, {"initialize": on_cuda, "execute": on_cuda}, platform="CUDA")
 
 
-def _lowered(primitive, platform, ctx, *operands, mods, scale, has_dlse=False, wanted=()):
+def _with_all_directions(primitive, moved, *operands, **params):
+    """Binds the primitive with zeros as directions of what does not move."""
+    first = _OPERANDS[primitive] + params.get("has_dlse", False)
+    rows, last = first + rows_that_move(moved), len(operands) - sum(place >= 3 for place in moved)
+    captured = operands[rows:last]
+    given = dict(zip(moved, (*operands[first:rows], *operands[last:])))
+    primals = *operands[:3], *captured
+    every = 0, 1, 2, *(3 + place for place in params["mods"].floats(captured))
+    directions = [given[place] if place in given else jnp.zeros_like(primals[place]) for place in every]
+    return primitive.bind(*operands[:first], *directions[:3], *captured, *directions[3:], moved=every, **params)
+
+
+def _lowered(primitive, platform, ctx, *operands, mods, scale, has_dlse=False, wanted=None, moved=None):
     _register()
-    first = _OPERANDS[primitive] + has_dlse
-    chosen = [*range(first), *(first + place for place in mods.places)]
+    captures, first = [*mods.names], _OPERANDS[primitive] + has_dlse
+    if moved is not None:
+        count = len(ctx.avals_in) - sum(place >= 3 for place in moved)
+        floats = mods.floats(ctx.avals_in[first + rows_that_move(moved) : count])
+        if len(moved) < 3 + len(floats):
+            params = {"mods": mods, "scale": scale} | ({} if wanted is None else {"has_dlse": has_dlse, "wanted": wanted})
+            return mlir.lower_fun(functools.partial(_with_all_directions, primitive, moved, **params))(ctx, *operands)
+    names, chosen = dict(zip(mods.places, mods.names)), [*range(first)]
+    if primitive is tangents_p:
+        chosen.append(3)  # no gradient is wanted, so any dout will do
+    first += 0 if moved is None else 3
+    chosen += [*range(first - 3, first)] if moved is not None else []
+    chosen += [first + place for place in mods.places]
+    if moved is not None:
+        chosen += range(count, len(operands))
+        captures += [f"{names[place]}_tangent" for place in floats]
     avals, results = [ctx.avals_in[at] for at in chosen], list(ctx.avals_out)
-    names = dict(zip(mods.places, mods.names))
-    gradients = None if primitive is attention_p else [names[place] for place in wanted]
+    gradients = None if wanted is None else [names[place] for place in wanted]
     if platform == "cuda":
-        size = _workspace_bytes(mods, avals, gradients, has_dlse, _arch(ctx))
+        size = _workspace_bytes(mods, captures, avals, gradients, has_dlse, moved is not None, _arch(ctx))
         if size:
             results.append(ShapedArray((size,), np.dtype("uint8")))
     else:
         tell_of_cpu(avals[0], avals[2], *jax.__path__)
-    attributes = {"mod": mods.text, "captures": _joined(mods.names), "scale": np.float32(scale)}
+    attributes = {"mod": mods.text, "captures": _joined(captures), "scale": np.float32(scale)}
+    if moved is not None:
+        attributes["tangents"] = ""
     if gradients is not None:
         attributes["gradients"] = _joined(gradients)
-    rule = jax.ffi.ffi_lowering(_TARGETS[primitive])
+    rule = jax.ffi.ffi_lowering(primitive.name)
     found = rule(ctx.replace(avals_in=avals, avals_out=results), *[operands[at] for at in chosen], **attributes)
     return list(found)[: len(ctx.avals_out)]
 
@@ -140,27 +189,27 @@ def _arch(ctx):
     return f"sm_{number}a" if int(number) >= 90 else f"sm_{number}"
 
 
-def _workspace_bytes(mods, avals, gradients, has_dlse, arch):
-    """Returns the bytes of workspace of a pass. It is a forward pass if `gradients`, names of captures, is None."""
+def _workspace_bytes(mods, names, avals, gradients, has_dlse, has_tangents, arch):
+    """Returns the bytes of workspace of a pass with captures of these names. It is a forward pass if `gradients`, names
+    of captures, is None and it has no tangents."""
     q, _, v, *others = avals
-    captures = (c.Capture * len(mods.names))(*(c.Capture(name=name.encode()) for name in mods.names))
-    for entry, aval in zip(captures, others[len(others) - len(mods.names) :]):
+    captures = (c.Capture * len(names))(*(c.Capture(name=name.encode()) for name in names))
+    for entry, aval in zip(captures, others[len(others) - len(names) :]):
         tensor = _dense(DTYPE_NAMES[str(aval.dtype)], aval.shape)
         tensor.data = _SOME_ADDRESS
         entry.tensor = ctypes.pointer(tensor)
     preparation = mod_of(mods.text)._settled(
-        Launch({}, None, gradients=gradients), mods.problem, DTYPE_NAMES[str(q.dtype)], (q.shape[3], v.shape[3]), captures,
-        arch, True, has_dlse,
+        Launch({}, None, gradients=() if has_tangents and gradients is None else gradients), mods.problem, DTYPE_NAMES[str(q.dtype)], (q.shape[3], v.shape[3]), captures,
+        arch, True, has_dlse, has_tangents=has_tangents,
     )  # fmt: skip
     info = c.PreparationInfo()
     check(library().attnc_preparation_get_info(preparation.address, ctypes.byref(info)))
     return info.workspace_bytes
 
 
-for _primitive in (attention_p, attention_backward_p):
+for _primitive in _OPERANDS:
     _primitive.multiple_results = True
     _primitive.def_impl(functools.partial(_run, _primitive))
-    ad.primitive_jvps[_primitive] = _no_derivative
     batching.primitive_batchers[_primitive] = functools.partial(_batched, _primitive)
     for _platform in ("cpu", "cuda"):
         mlir.register_lowering(_primitive, functools.partial(_lowered, _primitive, _platform), platform=_platform)

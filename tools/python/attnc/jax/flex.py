@@ -1,7 +1,6 @@
 """FlexAttention's interface for JAX."""
 
 import dataclasses
-import functools
 import typing
 
 import jax
@@ -11,7 +10,8 @@ from jax import lax
 from .._diagnostics import check_heads, check_mask_mod, check_mask_sizes, check_mod, other_lengths
 from .._suspicions import warn_of_mask
 from ..prob_mods import check_dropout, dropped
-from .calls import attention_backward_p, attention_p, mod_of
+from .calls import mod_of
+from .derivatives import attention
 from .translation import check_sizes, translated
 
 ModFunction = typing.Callable[..., jax.Array]
@@ -29,46 +29,6 @@ def create_block_mask(mask_mod: ModFunction, B: int | None, H: int | None, Q_LEN
     """Makes a BlockMask. It returns at once: a kernel evaluates mask_mod block by block at each launch."""
     check_mask_mod(mask_mod)
     return BlockMask(mask_mod, (B or 1, H or 1, Q_LEN, KV_LEN))
-
-
-@functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1))
-def _attend(mods, scale, q, k, v, *captured):
-    return tuple(attention_p.bind(q, k, v, *captured, mods=mods, scale=scale))
-
-
-@jax.tree_util.register_static
-@dataclasses.dataclass(frozen=True)
-class _Wanted:
-    """The places of captured arrays that get a gradient."""
-
-    places: tuple
-
-
-def _forward(mods, scale, q, k, v, *captured):
-    wanted = tuple(
-        place for place in sorted(mods.places)
-        if captured[place].perturbed and jnp.issubdtype(captured[place].value.dtype, jnp.floating)
-    )  # fmt: skip
-    values = [x.value for x in (q, k, v, *captured)]
-    out, lse = attention_p.bind(*values, mods=mods, scale=scale)
-    return (out, lse), (values, out, lse, _Wanted(wanted))
-
-
-def _backward(mods, scale, kept, gradients):
-    (q, k, v, *captured), out, lse, wanted = kept
-    dout, dlse = (None if isinstance(x, jax.custom_derivatives.SymbolicZero) else x for x in gradients)
-    if dout is None and dlse is None:
-        return (None,) * (3 + len(captured))
-    dout = jnp.zeros_like(out) if dout is None else dout
-    operands = [q, k, v, out, lse, dout, *([] if dlse is None else [dlse]), *captured]
-    dq, dk, dv, *found = attention_backward_p.bind(
-        *operands, mods=mods, scale=scale, has_dlse=dlse is not None, wanted=wanted.places
-    )
-    found = dict(zip(wanted.places, found))
-    return dq, dk, dv, *(found.get(place) for place in range(len(captured)))
-
-
-_attend.defvjp(_forward, _backward, symbolic_zeros=True)
 
 
 def _check(query, key, value, enable_gqa, block_mask):
@@ -139,9 +99,9 @@ def flex_attention(
     Returns out [B, H, L, EV]. With `return_lse`, also returns lse [B, H, L] (float32, natural logarithm). A row without
     a live score gives 0, and its sink as lse, or -inf.
 
-    jax.grad gives gradients of query, key, value, and captured arrays, also through lse. jax.jit, jax.vmap and
-    jax.shard_map work; in a program that XLA partitions, attention is not split. On the CPU, attnc computes with its
-    fp64 reference, slowly; CpuWarning says so once.
+    jax.grad gives gradients of query, key, value, and captured arrays, also through lse. jax.jvp and second derivatives work,
+    by slow kernels; so do jax.jit, jax.vmap and jax.shard_map. In a program that XLA partitions, attention is not split. On
+    the CPU, attnc computes with its fp64 reference, slowly; CpuWarning says so once.
 
     Raises UntranslatableError for a mod that attnc cannot translate, ModError for a prob_mod that is no multiple of prob,
     IndexError for a captured array that is too short for its positions, ValueError and TypeError for operands that do not
@@ -162,5 +122,5 @@ def flex_attention(
     if mask_mod is not None:
         warn_of_mask(mask_mod, mods.text, *jax.__path__)
     scale = query.shape[3] ** -0.5 if scale is None else float(scale)
-    out, lse = _attend(mods, scale, *_along_all([query, key, value, *captured]))
+    out, lse = attention(mods, scale, *_along_all([query, key, value, *captured]))
     return (out, lse) if return_lse else out

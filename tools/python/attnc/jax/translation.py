@@ -310,6 +310,10 @@ class Mods:
         traced = [mod.batched(batch, is_batched, avals) for mod in self.traced]
         return Mods(traced, self.hints, avals, (count * batch, *others))
 
+    def floats(self, captured):
+        """Returns the places of the float arrays that the program reads, in order."""
+        return [place for place in sorted(self.places) if jnp.issubdtype(captured[place].dtype, jnp.floating)]
+
     def __eq__(self, other):
         return isinstance(other, Mods) and self._key == other._key
 

@@ -5,6 +5,7 @@ import torch
 from .calls import made_for, rows_of, run_backward
 from .derivatives import gradients_of
 from .kernels import found_call, kind_of
+from .tracing import transform
 
 
 class _Attention(torch.autograd.Function):
@@ -24,7 +25,7 @@ class _Attention(torch.autograd.Function):
         q, k, v, out, lse, *captured = ctx.saved_tensors
         if dout is None and dlse is None:
             return (None,) * (5 + len(captured))
-        if torch.is_grad_enabled():
+        if torch.is_grad_enabled() or transform() is not None:
             return None, None, *gradients_of(ctx.launch, ctx.call.names, dout, dlse, out, lse, q, k, v, *captured)
         captures = dict(zip(ctx.call.names, captured))
         results, found = run_backward(ctx.call, ctx.launch, q, k, v, captures, out, lse, dout, dlse)

@@ -22,13 +22,13 @@ def call_of(launch, q, k, v, captures):
     return found_call(kind) or made_for(kind, launch, q, k, v, captures)
 
 
-def made_for(kind, launch, q, k, v, captures):
-    """Makes the call of this kind and compiles its kernels."""
+def made_for(kind, launch, q, k, v, captures, make=None):
+    """Makes the call of this kind and compiles its kernels. `make`: its class, by default that of `fp8` or Call."""
     bind_context(q.device)
     rows = rows_of(q), rows_of(k), rows_of(v)
     if launch.out is None:
         launch = dataclasses.replace(launch, out=like(rows[0], v.shape[-1]))
-    call = made_call(kind, Fp8Call if launch.fp8 else Call, launch, *rows, captures)
+    call = made_call(kind, make or (Fp8Call if launch.fp8 else Call), launch, *rows, captures)
     call.needs_rows = any(x is not y for x, y in zip(rows, (q, k, v)))
     return call
 

@@ -15,11 +15,11 @@ import re
 import weakref
 
 import torch
-from torch._C import DispatchKey, _functorch
+from torch._C import DispatchKey
+from torch._functorch.pyfunctorch import TransformType
 from torch._ops import HigherOrderOperator
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch._subclasses.functional_tensor import FunctionalTensorMode
-from torch.autograd import forward_ad
 from torch.fx.experimental import symbolic_shapes
 from torch.fx.experimental.proxy_tensor import ProxyTorchDispatchMode, get_proxy_mode
 
@@ -28,7 +28,7 @@ from .._ir_text import DIMS
 from ..launch import ALIGNED, Launch, Sequences
 from ..prob_mods import joined
 from .calls import rows_of
-from .derivatives import Attention
+from .derivatives import refuse_graph
 from .guards import describe
 from .kernels import ANEW
 from .operator import attention_of
@@ -139,6 +139,8 @@ def _dtype_of(tensor):
 
 def _in_thread(function):
     """Runs a function in a new thread, outside of all modes, which belong to this thread."""
+    # Without a GPU, FakeTensorMode stores the address of a guard of its thread, which the first backward pass uses.
+    torch._C._ensureCUDADeviceGuardSet()
     with concurrent.futures.ThreadPoolExecutor(1) as pool:
         return pool.submit(function).result()
 
@@ -263,6 +265,8 @@ for _mode in (FakeTensorMode, FunctionalTensorMode, ProxyTorchDispatchMode):
             return _lowered(*args)
 
     in_graph.py_impl(_mode)(_lowered_in)
+for _transform in (TransformType.Grad, TransformType.Jvp, TransformType.Vmap):
+    in_graph.py_impl(_transform)(refuse_graph)
 
 
 def _is_traced():
@@ -316,12 +320,6 @@ def attend_in_graph(query, key, value, score_mod, mask_mod, scale, sequences=ALI
     )  # fmt: skip
 
 
-def _is_transformed(*tensors):
-    """Whether tensors have tangents, or are those of a transform of torch.func."""
-    is_dual = lambda x: forward_ad._current_level >= 0 and forward_ad.unpack_dual(x).tangent is not None  # noqa: E731
-    return any([is_dual(x) or _functorch.is_batchedtensor(x) or _functorch.is_gradtrackingtensor(x) for x in tensors])
-
-
 _WITH_MEMORY = {torch.Tensor, torch.nn.Parameter}
 
 
@@ -332,7 +330,7 @@ def is_recorded(*tensors):
 
 def attend_recorded(query, key, value, score_mod, mask_mod, scale, sequences=ALIGNED, **options):
     """Returns what attend_in_graph() does, through the operator. Raises UntranslatableError if a mod reads
-    the number in a captured tensor that is recorded, and NotImplementedError under transforms of torch.func."""
+    the number in a captured tensor that is recorded, and NotImplementedError for derivatives of other derivatives in graphs."""
     device = query.device
     are_values_recorded = get_proxy_mode() is not None or is_jit_tracing() or transform() is not None
 
@@ -355,7 +353,4 @@ def attend_recorded(query, key, value, score_mod, mask_mod, scale, sequences=ALI
     plan, captured, numbers = _in_thread(translated)
     query, key, value = rows_of(query), rows_of(key), rows_of(value)
     launch = Launch(numbers, float(scale), ANEW, sequences, mod=plan.text, **options)
-    captures = _tensors(plan, captured, query, key)
-    if _is_transformed(query, key, value, *captures.values()):
-        return *Attention.apply(launch, tuple(captures), None, query, key, value, *captures.values()), None
-    return attention_of(launch, query, key, value, captures)
+    return attention_of(launch, query, key, value, _tensors(plan, captured, query, key))

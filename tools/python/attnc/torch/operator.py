@@ -11,11 +11,11 @@ import torch
 from ..launch import Launch, Sequences
 from .autograd import wanted_by
 from .calls import call_of, run_backward
-from .derivatives import gradients_of
+from .derivatives import Attention, applied, gradients_of, is_transformed, refuse_graph
 from .block_mask import Lists
 from .fp8 import SPANS
 from .kernels import ANEW, like, mod_of
-from .tracing import is_watched
+from .tracing import transform
 
 
 def line_of(text):
@@ -59,7 +59,10 @@ def _launch_of(arguments, lists=None, out=None):
 
 
 def attention_of(launch, q, k, v, captures):
-    """Returns attnc::attention of a launch, with gradients of whatever requires one."""
+    """Returns attnc::attention of a launch, with gradients of whatever requires one, and what transforms of torch.func ask.
+    """
+    if is_transformed(q, k, v, *captures.values()):
+        return applied(Attention, launch, tuple(captures), None, q, k, v, *captures.values())
     (tensors, numbers), sequences = _names_of(launch.mod), launch.sequences
     captures = {name: captures[name] for name in tensors}
     gradients, _ = wanted_by(q, k, v, captures)
@@ -71,7 +74,19 @@ def attention_of(launch, q, k, v, captures):
 
 
 # Not torch.library.custom_op, whose wrappers take the host half as long again as the operator.
-_library = torch.library.Library("attnc", "FRAGMENT")
+class _Library(torch.library.Library):
+    """Whose operators refuse what PyTorch's rule for them would drop without a word: tangents."""
+
+    def impl(self, name, function, key="", **how):
+        def refusing(keyset, *arguments):
+            if is_transformed(*arguments[1:4], *arguments[4]):
+                refuse_graph()
+            return function(keyset, *arguments)
+
+        super().impl(name, refusing if key == "Autograd" else function, key, **how)
+
+
+_library = _Library("attnc", "FRAGMENT")
 _library.define(f"attention({_OF_ATTENTION}) -> (Tensor, Tensor, Tensor)")
 _library.define(f"attention_backward({_OF_ATTENTION}, Tensor out, Tensor lse, Tensor dout, Tensor? dlse) -> Tensor[]")
 attention_op, attention_backward_op = torch.ops.attnc.attention.default, torch.ops.attnc.attention_backward.default
@@ -126,7 +141,7 @@ def _backward(ctx, dout, dlse, _):
     if dout is None:
         dout = torch.zeros_like(out)
     arguments, (names, _) = (text, q, k, v, captured, *numbers, None, cu_seqlens, *others), _names_of(_text_of(text))
-    if torch.is_grad_enabled() and not is_watched():
+    if torch.is_grad_enabled() or transform() is not None:
         dq, dk, dv, *of_captures = gradients_of(_launch_of(arguments)[0], names, dout, dlse, out, lse, q, k, v, *captured)
     else:
         dq, dk, dv, *found = attention_backward_op(*arguments, out, lse, dout, dlse)
