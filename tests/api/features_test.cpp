@@ -35,6 +35,7 @@ KernelOptions optionsWith(Feature feature, KernelKind kind, Family family, std::
   case Feature::Lengths:
   case Feature::Ragged:
   case Feature::RowMax:
+  case Feature::Tangents:
   case Feature::Deterministic: break;
   }
   return options;
@@ -63,7 +64,8 @@ TEST_CASE("each feature that a family does not take is refused, and each that it
                                 {KernelKind::Decode, decodeFamilies()}})
     for (const FamilyInfo& info : families)
       all().forEach([&, kind = kind](Feature feature) {
-        if (kind != KernelKind::Backward && (feature == Feature::Gradients || feature == Feature::Deterministic))
+        if (kind != KernelKind::Backward &&
+            (feature == Feature::Gradients || feature == Feature::Deterministic || feature == Feature::Tangents))
           return;
         if (kind == KernelKind::Backward && feature == Feature::RowMax) return;  // not read
         if (kind == KernelKind::Decode && feature == Feature::RowScales) return; // not read

@@ -43,7 +43,8 @@ public:
     BackwardOutputs gradients;
 #define ATTNC_TENSOR(member, name) all.member = *tensor(#name);
 #define ATTNC_OPTIONAL(member, name, feature) all.member = tensor(#name);
-#define ATTNC_GRADIENT(member, name, like) gradients.member = tensor(#name, #like);
+#define ATTNC_GRADIENT(member, name, like)                                                                             \
+  if (std::string_view(#name).starts_with("d")) gradients.member = tensor(#name, #like);
 #include "attnc/operands.def"
     outputs.out = tensor("out", "q"), outputs.lse = tensor("lse");
     const Captures given = capturesOf();

@@ -87,7 +87,8 @@ TEST_CASE("the verifier names leaves, captures and outputs that are not well-for
   CHECK_THAT(findingOf([](Module& m) { m.constant(Type::Bool, 2); }), contains("neither 0 nor 1"));
   CHECK_THAT(findingOf([](Module& m) { m.constant(Type::I32, 1ll << 31); }), contains("does not fit"));
   CHECK_THAT(findingOf([](Module& m) { m.constant(Type::F32, -1); }), contains("32-bit pattern"));
-  CHECK_THAT(findingOf([](Module& m) { m.make(Op::Param, Type::I32, {}, 7); }), contains("param does not exist"));
+  CHECK_THAT(findingOf([](Module& m) { m.make(Op::Param, Type::I32, {}, kParamCount); }),
+             contains("param does not exist"));
   CHECK_THAT(findingOf([](Module& m) { m.make(Op::Param, Type::F32, {}, 2); }), contains("param h has type f32"));
   CHECK_THAT(findingOf([](Module& m) { m.make(Op::Dim, Type::I32, {}, 5); }), contains("dim is not declared"));
   CHECK_THAT(findingOf([](Module& m) { m.make(Op::Scalar, Type::I32, {}, 0); }), contains("scalar is not declared"));

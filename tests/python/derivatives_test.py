@@ -242,7 +242,7 @@ class DerivativesTest(unittest.TestCase):
 
     def small(self, *shape):
         generator = torch.Generator().manual_seed(5)
-        return [torch.randn(shape or (1, 2, 5, 4), generator=generator).to(DEVICE) for _ in range(3)]
+        return [torch.randn(shape or (1, 2, 5, 8), generator=generator).to(DEVICE) for _ in range(3)]
 
     def test_jacobians_and_vmap(self):
         q, k, v = self.small()

@@ -316,6 +316,9 @@ class Doors(unittest.TestCase):
             q, k, v = (x.detach() for x in (q, k, v))
             mask = torch.ones(N, N, dtype=torch.bool, device="cuda")
             sdpa(q, k, v, attn_mask=mask)  # inferred: all live
+            own.most = 0
+            sdpa(q, k, v, attn_mask=mask)  # what the graph captures is warm
+            own.most = 4
             graph = torch.cuda.CUDAGraph()
             with torch.cuda.graph(graph):
                 out = sdpa(q, k, v, attn_mask=mask)

@@ -339,7 +339,7 @@ def attend_recorded(query, key, value, score_mod, mask_mod, scale, sequences=ALI
         problem = _extents(query, key)
         description = describe(*functions)
         captured = description.tensors
-        if not are_values_recorded and _WITH_MEMORY.issuperset(map(type, (query, *captured))):
+        if not captured or not are_values_recorded and _WITH_MEMORY.issuperset(map(type, (query, *captured))):
             translation = translate(score_mod, mask_mod, device=device, problem=problem)
             return translation.plan, translation.captured, translation.given()[2]
         plan = _plan_for(
