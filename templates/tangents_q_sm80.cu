@@ -48,7 +48,9 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
   const int warp_row = int(threadIdx.x) / 32 * 16;
   tiles.load_q(b, h, q_start);
   const Place<1> place(f, args, b, h, q_start, warp_row + Scores::row(0));
-  float lse[2], sums[2] = {}, t_sums[2] = {};
+  float lse[2], sums[2] = {}, t_sums[2] = {}; // the sums are those of the quad
+  float origin[2] = {}; // what tangents of scores are counted from: their mean in the first step that lives. So what
+                        // all scores of a row have in common does not cancel in 16 bits
 #pragma unroll
   for (int r = 0; r < 2; ++r) lse[r] = f.lse[row_of_all(f, b, h, place.q_idx(f, r))];
 
@@ -67,7 +69,8 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
     mma::gemm<kTf32>(s, tiles.q().rows<16>(warp_row), transposed(tiles.k()));
     mma::gemm<kTf32>(t_s, tiles.t_q().rows<16>(warp_row), transposed(tiles.k()));
     mma::gemm<kTf32>(t_s, tiles.q().rows<16>(warp_row), transposed(tiles.t_k()));
-    // s: S, then P f mod(S).; t_s: S., then P f
+    // s: S, then mod(S)., then P f (mod(S). - origin); t_s: S., then P f
+    float weights[2] = {}, of_step[2] = {};
 #pragma unroll
     for (int n = 0; n < kBlockN / 8; ++n)
 #pragma unroll
@@ -78,20 +81,31 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
           const Coord at = {b, h, place.position(f, args, r), column.kv_idx};
           const MovingScore score(args, place.head, place.row[r], column.col, at, s.at(r, n, e) * f.scale,
                                   t_s.at(r, n, e) * f.scale, lse[r], column.lives, step.flags & kStepMasked);
-          const float share = score.weight * score.factor;
-          sums[r] += score.weight, t_sums[r] += score.weight * score.t_score;
-          s.at(r, n, e) = share * score.t_score, t_s.at(r, n, e) = share;
+          weights[r] += score.weight, of_step[r] += score.weight * score.t_score;
+          s.at(r, n, e) = score.t_score, t_s.at(r, n, e) = score.weight * score.factor;
         }
       }
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      const float all = quad_sum(weights[r]), t_all = quad_sum(of_step[r]);
+      if (sums[r] == 0.f && all != 0.f) origin[r] = t_all * ptx::rcp(all);
+      sums[r] += all, t_sums[r] += t_all;
+    }
+#pragma unroll
+    for (int n = 0; n < kBlockN / 8; ++n)
+#pragma unroll
+      for (int e = 0; e < 2; ++e)
+#pragma unroll
+        for (int r = 0; r < 2; ++r) s.at(r, n, e) = (s.at(r, n, e) - origin[r]) * t_s.at(r, n, e);
     mma::gemm<kTf32>(sum, s, tiles.v());
     mma::gemm<kTf32>(sum, t_s, tiles.t_v());
   }
 
   wait_for_tiles();
-  // out. = sum - lse. out
+  // out. = sum - (lse. - origin) out
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
-    const float all = quad_sum(sums[r]), share = all == 0.f ? 0.f : ptx::rcp(all), t_lse = quad_sum(t_sums[r]) * share;
+    const float all = sums[r], share = all == 0.f ? 0.f : ptx::rcp(all), t_lse = t_sums[r] * share;
     const int q_idx = place.q_idx(f, r);
     const Element* out = head_of(f.out, f.out_stride, b, h) + q_idx * f.out_stride.row;
     const Element* d_out = tiles.d_out().elements(warp_row + Scores::row(r));
@@ -104,7 +118,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
         if (column >= kHeadDimV) continue;
         const float o = to_float(out[column]), d = to_float(d_out[column]);
         float& x = sum.at(r, n, e);
-        x = x * share - t_lse * o;
+        x = x * share - (t_lse - origin[r]) * o;
         delta += d * o, t_delta += d * x;
       }
     delta = quad_sum(delta), t_delta = quad_sum(t_delta);

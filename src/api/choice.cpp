@@ -12,6 +12,8 @@
 #include <fmt/format.h>
 #include <llvm/ADT/StringRef.h>
 
+#include <limits>
+
 namespace attnc {
 namespace {
 
@@ -38,8 +40,9 @@ Expected<ir::Module> join(const std::vector<Mod>& mods, std::string_view which) 
   ATTNC_TRY_AS(module, chosenOf(which, mods.size()));
   const Value chosen = *module->output(ir::kMask);
   const Value taken = module->make(Op::Load, ir::loadedType(module->tensors[0].dtype), {module->param(ParamKind::B)});
-  Joined joined[] = {{ir::kScore, {}}, {ir::kMask, {}}, {ir::kProbFactor, {}}};
-  const Value otherwise[] = {module->param(ParamKind::Score), module->constBool(true), module->constF32(1)};
+  Joined joined[] = {{ir::kScore, {}}, {ir::kMask, {}}, {ir::kProbFactor, {}}, {ir::kSink, {}}};
+  const Value otherwise[] = {module->param(ParamKind::Score), module->constBool(true), module->constF32(1),
+                             module->constF32(-std::numeric_limits<float>::infinity())};
   size_t conditions = 0;
   std::string names;
   for (const Mod& mod : mods) {

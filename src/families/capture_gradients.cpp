@@ -246,7 +246,8 @@ Status addCaptureOutputs(LaunchOperands& operands, const Plan& plan, const ir::M
       const analysis::GradientAccess& place = access.places[0];
       const bool ofBatches = place.oneBatch && operands.problem.batch > 1; // batch entries share elements
       // ragged batch entries differ in their tiles
-      const bool mayLoop = plan.options.family != Family::Naive && !plan.options.features.has(Feature::Ragged);
+      const bool mayLoop = plan.options.family != Family::Naive && !plan.options.features.has(Feature::Ragged) &&
+                           !plan.options.features.has(Feature::Tangents);
       capture.isOwned = place.once && (!ofBatches || mayLoop) && (!place.oneHead || operands.problem.qHeads <= 1);
       operands.loopsBatches |= capture.isOwned && ofBatches;
     }

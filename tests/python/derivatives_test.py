@@ -249,7 +249,7 @@ class DerivativesTest(unittest.TestCase):
         table = torch.randn(2, 5, 5, device=DEVICE)
         mod = lambda s, b, h, q, k: s * table[h, q, k] + 2 * b
         f = lambda x: flex_attention(x, k, v, mod)
-        eager = lambda x: torch.softmax(x @ k.mT / 2 * table, -1) @ v
+        eager = lambda x: torch.softmax(x @ k.mT / 8**0.5 * table, -1) @ v
         loss, right = (lambda x: f(x).square().sum()), (lambda x: eager(x).square().sum())
         expected = hessian(right)(q)
         for name, of in (
@@ -296,7 +296,7 @@ class DerivativesTest(unittest.TestCase):
 
     def test_doors(self):
         q, k, v = self.small()
-        eager = lambda x: torch.softmax(x @ k.mT / 2, -1) @ v
+        eager = lambda x: torch.softmax(x @ k.mT / 8**0.5, -1) @ v
         f, expected = (lambda x: flex_attention(x, k, v)), self.second(eager, q)
         along = jvp(eager, (q,), (k,))[1]
 
@@ -329,7 +329,7 @@ class DerivativesTest(unittest.TestCase):
         with unittest.mock.patch.object(derivatives, "_tangents_of", wraps=derivatives._tangents_of) as called:
             along = grad(lambda dout: (pull(dout)[0] * q).sum())(v)
         self.assertEqual([call.args[2] for call in called.call_args_list], [None])
-        self.near([along], [jvp(lambda q: torch.softmax(q @ k.mT / 2, -1) @ v, (q,), (q,))[1]])
+        self.near([along], [jvp(lambda q: torch.softmax(q @ k.mT / 8**0.5, -1) @ v, (q,), (q,))[1]])
         with unittest.mock.patch.object(derivatives.SecondTangents, "apply", wraps=derivatives.SecondTangents.apply) as second:
             jvp(lambda dout: pull(dout)[0], (v,), (q,))
             grad(lambda along: jvp(lambda q: flex_attention(q, k, v), (q,), (along,))[1].sum())(v)

@@ -205,7 +205,7 @@ def cases_of(groups):
     yield "more ranks than rows", groups[4], functools.partial(check, make=alibi, q_len=3, kv_len=3)
     yield "other lengths of keys", groups[3], functools.partial(check, make=prefix, q_len=70)
     yield "mesh", groups[4], mesh
-    for options in ({}, {"overlap": False}, {"head_groups": 2}, {"dropout_p": 0.4}):
+    for options in ({}, {"overlap": False}, {"head_groups": 2}, {"dropout_p": 0.375}):
         yield f"dropped, {options}", groups[2], functools.partial(dropped, **options)
     for test in (compiled, two_masks, half, padded_rows, changed_lse, without_gradients, of_shards, predicted, mistakes):
         yield test.__name__, groups[3 if test is two_masks else 2], test
@@ -250,7 +250,7 @@ def dropped(group, dropout_p=0.0, **options):
     torch.manual_seed(3)
     rank, seed = dist.get_rank(group), flex.seed_like(torch.zeros(()))
     torch.manual_seed(3 + rank)
-    drop = lambda p, b, h, q, k: torch.where(attnc.random(seed, b, h, q, k) < 0.4, 0.0, p / 0.6)
+    drop = lambda p, b, h, q, k: torch.where(attnc.random(seed, b, h, q, k) < 0.375, 0.0, p / 0.625)
     score_mod, mask_mod, learned = alibi(197, 197)
     inputs = operands(197, 197)
     mask = whole.create_block_mask(mask_mod, None, None, 197, 197, device="cpu")

@@ -284,7 +284,7 @@ def attention(
         block_mask = attention_mask  # PyTorch's own
     elif is_causal and query.shape[2] > 1:
         mask_mod = _causal
-    sinks = None if s_aux is None else s_aux.view(-1)
+    sinks = None if s_aux is None else s_aux.reshape(-1)
     out = _attend(query, key, value, softcap, bias, dropout_p, sinks, mask_mod, block_mask, sequences, scaling)
     return out.transpose(1, 2).contiguous(), None
 

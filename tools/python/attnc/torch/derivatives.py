@@ -189,7 +189,7 @@ class Attention(_Function):
     @staticmethod
     def forward(launch, names, _, q, k, v, *captured):
         _check(launch, q, k, v, *captured)
-        launch = dataclasses.replace(launch, gradients=None)
+        launch = dataclasses.replace(launch, gradients=None, deterministic=False)
         call = call_of(launch, q, k, v, dict(zip(names, captured)))
         out, lse, row_max = call.outcome(q, v)
         call.forward(launch, q, k, v, captured, out, lse, row_max)

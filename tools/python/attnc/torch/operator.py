@@ -3,6 +3,7 @@
 attnc::attention_into and attnc::attention_backward_into write into buffers of the caller, as kernels of Inductor do.
 """
 
+import dataclasses
 import functools
 import math
 
@@ -62,6 +63,7 @@ def attention_of(launch, q, k, v, captures):
     """Returns attnc::attention of a launch, with gradients of whatever requires one, and what transforms of torch.func ask.
     """
     if is_transformed(q, k, v, *captures.values()):
+        launch = dataclasses.replace(launch, deterministic=torch.are_deterministic_algorithms_enabled())
         return applied(Attention, launch, tuple(captures), None, q, k, v, *captures.values())
     (tensors, numbers), sequences = _names_of(launch.mod), launch.sequences
     captures = {name: captures[name] for name in tensors}
