@@ -55,6 +55,8 @@ int mods() {
   const auto again = ac::Mod::parseIr(mod.irText());
   CHECK(again && !std::strcmp(again->info().hash, mod.info().hash));
   CHECK(mod.pinned({{"window", 1}})->irText() != mod.irText());
+  const auto mixed = ac::Mod::choice({&mod, &copy}, "which: i32[B]");
+  CHECK(mixed && mixed->irText().find("which") != std::string::npos);
   CHECK(!ac::Mod::identity().info().has_mask_mod);
   CHECK(ac::Mod::parse("q_idx >= kv_idx & q_idx - kv_idx <= 128")->warnings().size() == 1);
 
