@@ -10,10 +10,8 @@ sequences have one mod, in the kernel of the choice and in the mod's own.
 """
 
 import argparse
-import datetime
 import json
 import pathlib
-import shlex
 import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "tools" / "python"))
@@ -70,10 +68,7 @@ def main():
     parser.add_argument("--out", type=argparse.FileType("a"), required=True)
     out = parser.parse_args().out
     gpu = clocks.Gpu()
-    about = {
-        "gpu": gpu.name, "driver": gpu.driver, "torch": torch.__version__, "date": datetime.date.today().isoformat(),
-        "command": shlex.join([pathlib.Path(sys.executable).name, *sys.argv]),
-    }  # fmt: skip
+    about = clocks.about(gpu)
     for width in (128, 64):
         for kind, texts in CHOICES.items():
             bursts, _ = clocks.abba(gpu, calls(texts, width), BURST, 2)

@@ -7,7 +7,11 @@ import collections
 import contextlib
 import ctypes
 import dataclasses
+import datetime
+import pathlib
+import shlex
 import statistics
+import sys
 import threading
 import time
 
@@ -106,6 +110,14 @@ class Gpu:
         finally:
             is_done.set()
             thread.join()
+
+
+def about(gpu):
+    """Returns what a line of results says of its run: GPU, driver, torch, date and command."""
+    return {
+        "gpu": gpu.name, "driver": gpu.driver, "torch": gpu.torch.__version__, "date": datetime.date.today().isoformat(),
+        "command": shlex.join([pathlib.Path(sys.executable).name, *sys.argv]),
+    }  # fmt: skip
 
 
 def enqueue(gpu, function, calls):

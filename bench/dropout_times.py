@@ -9,10 +9,8 @@ chooses the implementation anew, which takes a millisecond of the host's time; a
 """
 
 import argparse
-import datetime
 import json
 import pathlib
-import shlex
 import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "tools" / "python"))
@@ -47,10 +45,7 @@ def main():
     out = parser.parse_args().out
     attnc.torch.flash.register()
     gpu = clocks.Gpu()
-    about = {
-        "gpu": gpu.name, "driver": gpu.driver, "torch": torch.__version__, "date": datetime.date.today().isoformat(),
-        "command": shlex.join([pathlib.Path(sys.executable).name, *sys.argv]),
-    }  # fmt: skip
+    about = clocks.about(gpu)
     for width in (128, 64):
         for kind in ("forward", "both passes"):
             for is_causal in (False, True):

@@ -71,6 +71,9 @@ Plan planTangents(const Request& request, Family family) {
     add("tangents_q_sm80.cu", "attnc_tangent_rows", ofQ, perQTile, true);
     add("tangents_q_sm80.cu", "attnc_tangent_q", ofQ, perQTile, false);
     add("tangents_kv_sm80.cu", "attnc_tangent_kv", sm80Config(request.options, true), perKvTile, false);
+    // Gradients of captures come from the oracle, whose weights are normalised by its own sums.
+    if (!request.mod->captures.empty())
+      add("backward_naive.cu", "attnc_backward_sums", oracle, perQRow, true, backwardBlock);
   }
   plan.workspace = {rowSums(), deltas(Use::Delta), deltas(Use::TangentDelta)};
   return plan;

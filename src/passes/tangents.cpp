@@ -53,6 +53,11 @@ private:
         return Error::mod(
             fmt::format("a capture is named {}, which is that of the tangent of {}", tangent.name, captures[i].name),
             {});
+      if (module.tensors.size() + module.scalars.size() >= ir::kMaxCaptures)
+        return Error::environment(
+            fmt::format("tangents double the floats that are captured, and a mod has at most {} captures",
+                        ir::kMaxCaptures),
+            "capture one tensor in place of several");
       tangentOf[int64_t(i)] = int64_t(captures.size());
       captures.push_back(std::move(tangent));
     }

@@ -19,7 +19,7 @@
 namespace attnc::passes {
 
 /// Adds the outputs above and declares NAME_tangent, like NAME, for each captured float tensor and scalar, in the
-/// module's order. Error (mod): a capture has one of these names.
+/// module's order. Errors: a capture has one of these names (mod); more than kMaxCaptures (environment).
 Status addTangents(ir::Module& module, llvm::ArrayRef<ir::CaptureGradient> places);
 
 } // namespace attnc::passes

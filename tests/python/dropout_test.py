@@ -261,26 +261,6 @@ class DropoutTest(unittest.TestCase):
             for a, b in zip(*gradients):
                 self.assertTrue(torch.equal(a, b))
 
-    def test_two_results_of_a_score_mod_are_refused_in_graphs(self):
-        """They are those of a score_mod and a prob_mod only where attnc joins these."""
-        q, k, v = operands(False)
-        for mod in (lambda score, *_: (score, score * 0), lambda score, *_: [score] * 3):
-            for fullgraph in (True, False):
-                torch._dynamo.reset()
-                compiled = torch.compile(lambda *x: attend(*x, score_mod=mod), backend="aot_eager", fullgraph=fullgraph)
-                with self.assertRaisesRegex(Exception, "`score_mod` returns a (tuple|list), expected a number: return one"):
-                    compiled(q, k, v)
-
-    def test_operands_of_several_dtypes(self):
-        q, k, v = operands(False)
-        q, drop = q.bfloat16(), dropping(torch.tensor(9))
-        call = lambda q, k, v: attend(q, k, v, prob_mod=drop)
-        for attention in (call, torch.compile(call, backend="aot_eager", fullgraph=True)):
-            out = attention(q, k, v)
-            self.assertEqual(out.dtype, torch.bfloat16)
-            right = by_definition(None, None, q.float(), k, v, prob_mod=drop)[0]
-            self.assertLess(relative_error(out, right), 1e-2)
-
     def test_in_graphs(self):
         compiled = torch.compile(lambda q, k, v: attend(q, k, v, dropout_p=P), fullgraph=True, backend="aot_eager")
         q, k, v = operands()

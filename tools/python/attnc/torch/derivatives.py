@@ -12,6 +12,7 @@ Gradients along w; the gradient of <w, Tangents> by the directions is Gradients 
 captures is the tangent of these along the directions.
 """
 
+import contextlib
 import dataclasses
 import functools
 import threading
@@ -177,8 +178,10 @@ class _Function(torch.autograd.Function):
 
 @torch._disable_dynamo
 def applied(function, *arguments):
-    """Returns what a function returns, outside of graphs."""
-    return function.apply(*arguments)
+    """Returns what a function returns, outside of graphs, with the GPU of its tensors current."""
+    device = next(x.device for x in arguments if isinstance(x, torch.Tensor))
+    with torch.cuda.device(device) if device.type == "cuda" else contextlib.nullcontext():
+        return function.apply(*arguments)
 
 
 class Attention(_Function):

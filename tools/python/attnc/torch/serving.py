@@ -259,12 +259,13 @@ class Attention:
             place = (
                 self.heads, self.window, self.soft_cap, id(self.slopes), *map(id, mods), causal, form, q.dtype, q.stride(),
                 k.dtype, k.shape, k.stride(), scales and tuple(of.numel() for of in scales),
-                self.sinks is not None and (self.sinks.dtype, self.sinks.stride()),
+                first,
+                self.sinks is not None and (self.sinks.dtype, self.sinks.stride(), self.sinks.data_ptr() % ALIGNMENT),
             )  # fmt: skip
         kept = group._kept.get(place)
         if kept is None:
             kept = self._call(group, q, k, v, out, mods, first, causal, sequences, form)
-            if place is not None:
+            if place is not None and (self.sinks is None) == (kept[3] is None):
                 group._kept[place] = kept
         call, captures, numbers, place_of_sinks, _ = kept
         if place_of_sinks is not None:  # layers share a call, and each has its sinks
