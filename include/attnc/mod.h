@@ -90,8 +90,8 @@ public:
   /// i32[B]". A value that names no mod is an error on the CPU, and masks all scores of the sequence on a GPU.
   ///
   /// Its captures are those of all mods; equal names are one capture. A mod without a mask masks nothing, and one
-  /// without a score_mod changes no score. Errors: Blame::Mod for another declaration of `which`; Blame::Environment
-  /// for no mods, or for two declarations of a name that differ.
+  /// without a score_mod changes no score, and one without a sink_mod has no sink. Errors: Blame::Mod for another
+  /// declaration of `which`; Blame::Environment for no mods, or for two declarations of a name that differ.
   static Expected<Mod> choice(const std::vector<Mod>& mods, std::string_view which);
 
   /// Returns this mod with extents ("KV_LEN", free names of dims) and scalars folded as constants. Pinned names stay

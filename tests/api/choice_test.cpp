@@ -83,6 +83,21 @@ TEST_CASE("each sequence has the mod that it names", "[choice]") {
   }
 }
 
+TEST_CASE("a choice has the sinks of its mods, and none where a mod has none", "[choice]") {
+  Problem problem({1, 0, 0, 1});
+  const std::vector<Mod> of = {
+      take(Mod::parse(kCausal)),
+      take(Mod::parse("slopes: f32[H]\ndef sink_mod(b, h, q_idx):\n    return slopes[h] + 0.125 * q_idx\n"))};
+  const Mod all = take(Mod::choice(of, "which: i32[B]"));
+  CHECK(all.hasSinkMod());
+  const std::vector<float> out = take(problem.run(all));
+  const size_t size = out.size() / Problem::kBatch;
+  for (size_t b = 0; b < Problem::kBatch; ++b) {
+    const std::vector<float> alone = take(problem.run(of[size_t(problem.which[b])]));
+    for (size_t i = b * size; i < (b + 1) * size; ++i) REQUIRE(out[i] == Approx(alone[i]).margin(1e-6));
+  }
+}
+
 TEST_CASE("a choice tells its captures, and survives as IR", "[choice]") {
   const Mod all = take(Mod::choice(mods(), "which: u8[B]"));
   std::map<std::string, int64_t> choices;
