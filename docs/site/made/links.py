@@ -72,8 +72,9 @@ def missing_of_python(site, package):
         tree = ast.parse((package / module / "__init__.py").read_text())
         for node in tree.body:
             names = [each.name for each in node.names] if isinstance(node, ast.ImportFrom) and node.level else []
+            source = module.replace("/", ".") if names and node.level == 1 else ""
             for name in names:
-                place = re.compile(rf"attnc\.{module.replace('/', '.')}(\w+\.)?{name}")
+                place = re.compile(rf"attnc\.{source}(\w+\.)?{name}")
                 if not any(map(place.fullmatch, anchors)):
                     yield f"api/python.html: no {name} of attnc/{module}__init__.py"
 
