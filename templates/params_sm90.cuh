@@ -74,6 +74,20 @@ struct BackwardParamsSm90 {
   int* kv_arrivals; // the same
 };
 
+/// Maps of a tensor and of its tangent, as in the forward pass, and their batch steps.
+struct MovingMaps {
+  TensorMap own, tangent;
+  int own_batch_step, tangent_batch_step;
+};
+
+/// Tangents. Box rows are kBlockM for q and d_out, kBlockN for k and v.
+struct TangentParamsSm90 {
+  MovingMaps q, k, v;
+  TensorMap d_out;
+  TangentParams base; // what has maps is unused, but for d_out in attnc_tangent_rows
+  int d_out_batch_step;
+};
+
 /// Gradients of captures from the sums along diagonals.
 struct DiagonalParams {
   CaptureParams captures;

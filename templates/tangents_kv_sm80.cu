@@ -71,7 +71,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
 #pragma unroll
         for (int e = 0; e < 2; ++e) {
           const int q_idx = step.start + Scores::column(n, e), inside = min(q_idx, f.q_len - 1);
-          const RowState of(t, row_of_all(f, b, h, inside), q_idx < f.q_len);
+          const RowState of = row_state(t, row_of_all(f, b, h, inside), q_idx < f.q_len);
           const int position = position_of<Mod>(args, head, inside);
           const Mod::Row row = Mod::row(args, head, b, h, position, float(position)); // SEAM(row)
 #pragma unroll

@@ -20,22 +20,10 @@
 
 #include "attnc_mod.cuh"
 
-#include "algo/apply_mod.cuh"
 #include "algo/kv_walk.cuh"
 #include "algo/tangents_mma.cuh"
 
 namespace attnc::sm80 {
-
-/// A column of a lane's rows.
-struct Column {
-  int kv_idx;
-  bool lives;
-  Mod::Col col;
-
-  ATTNC_DEVICE Column(const ForwardParams& f, const ModArgs& args, const Place<1>& place, int position)
-      : kv_idx(min(position, f.kv_len - 1)), lives(position < f.kv_len),
-        col(Mod::col(args, place.head, place.b, place.h, kv_idx, float(kv_idx), 0.f)) {} // SEAM(col)
-};
 
 extern "C" __global__ void __launch_bounds__(kThreads, 1)
     attnc_tangent_rows(const __grid_constant__ TangentParams t, const __grid_constant__ ModArgs args) {
@@ -48,11 +36,11 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
   const int warp_row = int(threadIdx.x) / 32 * 16;
   tiles.load_q(b, h, q_start);
   const Place<1> place(f, args, b, h, q_start, warp_row + Scores::row(0));
-  float lse[2], sums[2] = {}, t_sums[2] = {}; // the sums are those of the quad
+  float bias[2], sums[2] = {}, t_sums[2] = {}; // the sums are those of the quad
   float origin[2] = {}; // what tangents of scores are counted from: their mean in the first step that lives. So what
                         // all scores of a row have in common does not cancel in 16 bits
 #pragma unroll
-  for (int r = 0; r < 2; ++r) lse[r] = f.lse[row_of_all(f, b, h, place.q_idx(f, r))];
+  for (int r = 0; r < 2; ++r) bias[r] = bias_of(f.lse[row_of_all(f, b, h, place.q_idx(f, r))]);
 
   const auto walk = walk_kv<Mod, kBlockN, kBlockSparse>(f, args, b, h, q_start, min(q_start + kBlockM, f.q_len));
   Fragment<1, VTile::kColumns> sum;
@@ -80,7 +68,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
         for (int r = 0; r < 2; ++r) {
           const Coord at = {b, h, place.position(f, args, r), column.kv_idx};
           const MovingScore score(args, place.head, place.row[r], column.col, at, s.at(r, n, e) * f.scale,
-                                  t_s.at(r, n, e) * f.scale, lse[r], column.lives, step.flags & kStepMasked);
+                                  t_s.at(r, n, e) * f.scale, bias[r], column.lives, step.flags & kStepMasked);
           weights[r] += score.weight, of_step[r] += score.weight * score.t_score;
           s.at(r, n, e) = score.t_score, t_s.at(r, n, e) = score.weight * score.factor;
         }
@@ -146,8 +134,8 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
   const int warp_row = int(threadIdx.x) / 32 * 16;
   tiles.load_q(b, h, q_start);
   const Place<1> place(f, args, b, h, q_start, warp_row + Scores::row(0));
-  const RowState rows[2] = {{t, row_of_all(f, b, h, place.q_idx(f, 0)), true},
-                            {t, row_of_all(f, b, h, place.q_idx(f, 1)), true}};
+  const RowState rows[2] = {row_state(t, row_of_all(f, b, h, place.q_idx(f, 0)), true),
+                            row_state(t, row_of_all(f, b, h, place.q_idx(f, 1)), true)};
   const auto walk = walk_kv<Mod, kBlockN, kBlockSparse>(f, args, b, h, q_start, min(q_start + kBlockM, f.q_len));
   Fragment<1, KTile::kColumns> d_q;
   d_q.fill(0.f);

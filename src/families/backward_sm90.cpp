@@ -2,6 +2,7 @@
 #include "families/backward_delta.h"
 
 #include "families/row_table.h"
+#include "families/tangents.h"
 #include "launch/tensor_maps.h"
 #include "support/try.h"
 
@@ -178,6 +179,7 @@ std::vector<BackwardTile> backwardTiles(const Request& request) {
 /// Takes turns at steps of 64 rows where a walk is short: nothing is zeroed then, and the first to add only stores. In
 /// long walks the waiting costs as much, and more where a CTA walks the rows of several heads.
 std::string backwardTileOfLaunch(const Request& request, const WalkFacts& facts) {
+  if (request.options.features.has(Feature::Tangents)) return {};
   constexpr int64_t kShort = 2048;
   if (facts.columns > kShort || facts.group > 1) return {};
   const std::vector<BackwardTile> tiles = backwardTiles(request);
@@ -190,6 +192,7 @@ BackwardTile chosenTile(const Request& request) {
 }
 
 std::vector<std::string> backwardSm90Candidates(const Request& request) {
+  if (request.options.features.has(Feature::Tangents)) return {}; // there is one tile
   return spelledAll(backwardTiles(request), backwardTileText);
 }
 
@@ -212,6 +215,7 @@ codegen::Config backwardConfig(const Request& request) { return backwardConfig(r
 std::string unservedByBackwardSm90(const Request& request) {
   const KernelOptions& options = request.options;
   if (request.arch.capability != 90 || !request.arch.specific) return "needs arch sm_90a";
+  if (options.features.has(Feature::Tangents)) return unservedTangents(request, Family::Sm90);
   const bool wide = isWide(chosenTile(request).tile.blockN);
   if (request.mod->facts.hasProbMod && (wide || isLong(options.headDim)))
     return "takes no dropout with these head dims";
@@ -231,6 +235,7 @@ std::string unservedByBackwardSm90(const Request& request) {
 
 /// Checks that tensor maps can describe what is read; gradients are stored 16 bytes at a time.
 Status checkBackwardSm90Layout(const LaunchOperands& operands) {
+  if (operands.tangents) return checkTangentsSm90Layout(operands);
   for (auto [name, tensor] : {std::pair("q", &operands.q),
                               {"k", &operands.k},
                               {"v", &operands.v},
@@ -261,6 +266,7 @@ Expected<ParameterBlock> visitParameters(const Stage&, const LaunchOperands& ope
 }
 
 Plan planBackwardSm90(const Request& request) {
+  if (request.options.features.has(Feature::Tangents)) return planTangents(request, Family::Sm90);
   const KernelOptions& options = request.options;
   codegen::Config config = backwardConfig(request);
   const passes::Algebra algebra = algebraFor(options);
@@ -315,19 +321,19 @@ Plan planBackwardSm90(const Request& request) {
 
 } // namespace
 
-const FamilyRow kBackwardSm90{
-    .kind = KernelKind::Backward,
-    .family = Family::Sm90,
-    .arch = "sm_90a",
-    .madeFor = 90,
-    .walksBounds = true,
-    .takesProbMods = FamilyRow::ProbMods::Drops,
-    .takes = {Feature::Offsets, Feature::Ragged, Feature::BlockMask, Feature::Gradients, Feature::Deterministic},
-    .unserved = unservedByBackwardSm90,
-    .plan = planBackwardSm90,
-    .candidates = backwardSm90Candidates,
-    .tileOfLaunch = backwardTileOfLaunch,
-    .layouts = "rows aligned to 16 bytes, strides above 0 (of the batch: 0, too)",
-    .checkLayout = checkBackwardSm90Layout};
+const FamilyRow kBackwardSm90{.kind = KernelKind::Backward,
+                              .family = Family::Sm90,
+                              .arch = "sm_90a",
+                              .madeFor = 90,
+                              .walksBounds = true,
+                              .takesProbMods = FamilyRow::ProbMods::Drops,
+                              .takes = {Feature::Offsets, Feature::Ragged, Feature::BlockMask, Feature::Gradients,
+                                        Feature::Deterministic, Feature::Tangents},
+                              .unserved = unservedByBackwardSm90,
+                              .plan = planBackwardSm90,
+                              .candidates = backwardSm90Candidates,
+                              .tileOfLaunch = backwardTileOfLaunch,
+                              .layouts = "rows aligned to 16 bytes, strides above 0 (of the batch: 0, too)",
+                              .checkLayout = checkBackwardSm90Layout};
 
 } // namespace attnc::plan

@@ -1,11 +1,14 @@
 #include "families/tangents.h"
 
 #include "families/backward_delta.h"
+#include "launch/tensor_maps.h"
+#include "support/try.h"
 
 #include <fmt/format.h>
 #include <llvm/Support/MathExtras.h>
 
 #include <algorithm>
+#include <tuple>
 
 namespace attnc::plan {
 
@@ -15,6 +18,23 @@ TangentParams tangentParams(const LaunchOperands& operands, const WorkspaceView&
   return params;
 }
 
+Status checkTangentsSm90Layout(const LaunchOperands& operands) {
+  const LaunchOperands::Tangents& tangents = *operands.tangents;
+  for (auto [name, tensor] : {std::pair("q", &operands.q),
+                              {"k", &operands.k},
+                              {"v", &operands.v},
+                              {"d_out", &operands.dOut},
+                              {"d_q", &operands.dQ},
+                              {"d_k", &operands.dK},
+                              {"d_v", &operands.dV},
+                              {"the tangent of q", &tangents.q},
+                              {"the tangent of k", &tangents.k},
+                              {"the tangent of v", &tangents.v},
+                              {"the tangent of out", &tangents.out}})
+    ATTNC_TRY(checkMappable(name, *tensor));
+  return {};
+}
+
 namespace {
 
 Expected<ParameterBlock> tangentBlock(const Stage&, const LaunchOperands& operands, const Device&,
@@ -22,7 +42,40 @@ Expected<ParameterBlock> tangentBlock(const Stage&, const LaunchOperands& operan
   return ParameterBlock(tangentParams(operands, workspace));
 }
 
-constexpr int kWidestOfTiles = 128; // head dim of tangents_q_sm80.cu
+constexpr int kWidestOfTiles = 128; // head dim of tangents_q_sm80.cu and tangents_q_sm90.cu
+
+Expected<ParameterBlock> tangentBlockSm90(const Stage& stage, const LaunchOperands& operands, const Device&,
+                                          const WorkspaceView& workspace) {
+  ATTNC_TRY(checkTangentsSm90Layout(operands));
+  TangentParamsSm90 params{};
+  params.base = tangentParams(operands, workspace);
+  const LaunchOperands::Tangents& tangents = *operands.tangents;
+  const int blockM = stage.config.blockM, blockN = stage.config.blockN;
+  std::vector<MapPlace> places{{"d_out", &operands.dOut, blockM, &params.d_out, &params.d_out_batch_step}};
+  for (auto [name, own, tangent, rows, maps] : {std::tuple("q", &operands.q, &tangents.q, blockM, &params.q),
+                                                {"k", &operands.k, &tangents.k, blockN, &params.k},
+                                                {"v", &operands.v, &tangents.v, blockN, &params.v}}) {
+    places.push_back({name, own, rows, &maps->own, &maps->own_batch_step});
+    places.push_back({name, tangent, rows, &maps->tangent, &maps->tangent_batch_step});
+  }
+  ATTNC_TRY(encodeMaps(places, operands));
+  return ParameterBlock(params);
+}
+
+/// Returns the config of a kernel that owns 128 rows of q, or of k and v. Mirrors `Memory` of templates/
+/// tangents_q_sm90.cu and tangents_kv_sm90.cu.
+codegen::Config sm90Config(const KernelOptions& options, bool ownsKv) {
+  codegen::Config config = configOf(options, ownsKv ? Tile{32, 128, 8} : Tile{128, 64, 8});
+  config.kvStages = ownsKv ? 3 : 2;
+  if (ownsKv) config.qStages = 3;
+  const int qk = int(llvm::alignTo(options.headDim, 16)), v = int(llvm::alignTo(options.headDimV, 16));
+  config.wgmmaShapes = {ownsKv ? config.blockM : config.blockN, qk, v};
+  const auto rowBytes = [](int dim) { return 128 * ((dim + 63) / 64); };
+  const int ofQ = 2 * rowBytes(options.headDim), ofO = rowBytes(options.headDimV), ofKv = ofQ + 2 * ofO;
+  config.sharedBytes = ownsKv ? 128 * ofKv + 3 * 32 * (ofQ + ofO + 20) + 3 * 32 + 3 * 16 + 8
+                              : 128 * (ofQ + ofO) + 2 * 64 * ofKv + 2 * 24 + 2 * 16 + 8;
+  return config;
+}
 
 /// Returns the config of a kernel that owns 64 rows, and takes `step` of the other axis at a time. Mirrors `Memory` of
 /// templates/algo/tangents_mma.cuh.
@@ -42,6 +95,8 @@ std::string unservedTangents(const Request& request, Family family) {
   const KernelOptions& options = request.options;
   if (options.features.has(Feature::Ragged)) return "takes no tangents in ragged batches";
   if (family == Family::Naive) return {};
+  if (family == Family::Sm90 && options.blockSparse && std::min(options.maskQBlock, options.maskKvBlock) < 128)
+    return "takes tangents with block masks of blocks of 128 or 256";
   const int widest = std::max(options.headDim, options.headDimV),
             most = options.dtype == DType::F32 ? kWidestOfTiles / 2 : kWidestOfTiles;
   return widest > most ? fmt::format("takes tangents of {} of head dims up to {}", dtypeName(options.dtype), most) : "";
@@ -67,10 +122,16 @@ Plan planTangents(const Request& request, Family family) {
     add("tangents_naive.cu", "attnc_tangent_q", oracle, perQRow, false);
     add("tangents_naive.cu", "attnc_tangent_kv", oracle, perKvRow, false);
   } else {
-    const codegen::Config ofQ = sm80Config(request.options, false);
-    add("tangents_q_sm80.cu", "attnc_tangent_rows", ofQ, perQTile, true);
-    add("tangents_q_sm80.cu", "attnc_tangent_q", ofQ, perQTile, false);
-    add("tangents_kv_sm80.cu", "attnc_tangent_kv", sm80Config(request.options, true), perKvTile, false);
+    const bool isSm90 = family == Family::Sm90;
+    const auto configure = isSm90 ? sm90Config : sm80Config;
+    const char* const ofQ = isSm90 ? "tangents_q_sm90.cu" : "tangents_q_sm80.cu";
+    const char* const ofKv = isSm90 ? "tangents_kv_sm90.cu" : "tangents_kv_sm80.cu";
+    const MakeParameters parameters = isSm90 ? tangentBlockSm90 : tangentBlock;
+    add(ofQ, "attnc_tangent_rows", configure(request.options, false), perQTile, true, parameters);
+    add(ofQ, "attnc_tangent_q", configure(request.options, false), perQTile, false, parameters);
+    add(ofKv, "attnc_tangent_kv", configure(request.options, true), perKvTile, false, parameters);
+    if (isSm90)
+      for (Stage& stage : plan.stages) stage.threads += 128;
     // Gradients of captures come from the oracle, whose weights are normalised by its own sums.
     if (!request.mod->captures.empty())
       add("backward_naive.cu", "attnc_backward_sums", oracle, perQRow, true, backwardBlock);

@@ -1,11 +1,9 @@
-// What the mma.sync kernels of tangents share: their tiles, and a score and its gradient with their tangents.
-// algo/tangents.cuh has the formulas. Mods are generated in plain form, with tangents.
+// Tiles of the mma.sync kernels of tangents.
 #pragma once
 
 #include "attnc_mod.cuh"
 
-#include "algo/gradients.cuh"
-#include "algo/prob_mod.cuh"
+#include "algo/tangent_scores.cuh"
 #include "params.cuh"
 #include "ptx/shared_memory.cuh"
 #include "tile/copy_tile.cuh"
@@ -72,55 +70,5 @@ ATTNC_DEVICE void wait_for_tiles() {
   ptx::cp_async_wait_group<0>();
   __syncthreads();
 }
-
-/// A live score, and how it moves. Dead: zeros.
-struct MovingScore {
-  float weight = 0.f;  ///< exp(mod(s) - lse)
-  float factor = 1.f;  ///< of prob_mod
-  float t_score = 0.f; ///< tangent of mod(s)
-
-  ATTNC_DEVICE MovingScore(const ModArgs& args, const Mod::Head& head, const Mod::Row& row, const Mod::Col& col,
-                           Coord at, float s, float t_s, float lse, bool lives, bool masked) {
-    if (!lives || lse == negative_infinity()) return;
-    if (masked && !Mod::mask(args, head, row, col, at)) return;                  // SEAM(mask)
-    weight = ptx::ex2((Mod::score(args, head, row, col, at, s) - lse) * kLog2e); // SEAM(score)
-    if (weight == 0.f) return;
-    factor = prob_factor<Mod>(weight, args, head, row, col, at);
-    t_score = Mod::t_score(args, head, row, col, at, s, t_s); // SEAM(t_score)
-  }
-};
-
-/// What a row of q has, apart from its scores.
-struct RowState {
-  float lse, share, delta, t_lse, t_delta; ///< share: 1 / sum of weights
-
-  ATTNC_DEVICE RowState(const TangentParams& t, long long index, bool exists) {
-    const BackwardParams& p = t.backward;
-    lse = exists ? p.forward.lse[index] : negative_infinity();
-    const bool lives = lse != negative_infinity();
-    share = lives ? ptx::rcp(p.row_sums[index]) : 0.f;
-    delta = lives ? p.delta[index] : 0.f;
-    t_lse = lives ? t.t_lse[index] : 0.f;
-    t_delta = lives ? t.t_delta[index] : 0.f;
-  }
-};
-
-/// Tangents of what a score contributes to gradients.
-struct MovingGradient {
-  float t_p = 0.f, d_s = 0.f, t_d_s = 0.f; ///< (p f)., d_s and d_s. without the scale
-
-  ATTNC_DEVICE MovingGradient(const ModArgs& args, const Mod::Head& head, const Mod::Row& row, const Mod::Col& col,
-                              Coord at, float s, float t_s, float d_p, float t_d_p, const RowState& of, bool lives,
-                              bool masked) {
-    const MovingScore score(args, head, row, col, at, s, t_s, of.lse, lives, masked);
-    if (score.weight == 0.f) return;
-    const float p = score.weight * of.share, t_weight = p * (score.t_score - of.t_lse);
-    const float up = score.factor * d_p - of.delta, g = p * up;
-    const float t_g = t_weight * up + p * (score.factor * t_d_p - of.t_delta);
-    t_p = t_weight * score.factor;
-    d_s = Mod::d_score(args, head, row, col, at, s, g);               // SEAM(d_score)
-    t_d_s = Mod::t_d_score(args, head, row, col, at, s, g, t_s, t_g); // SEAM(t_d_score)
-  }
-};
 
 } // namespace attnc::sm80

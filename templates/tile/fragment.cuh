@@ -115,6 +115,10 @@ template <class Element, int RowGroups, int Columns> struct PackedFragment {
   static_assert(sizeof(Element) == 2 && Columns % 16 == 0, "16-bit elements, 16 columns a step");
   unsigned a[RowGroups][Columns / 16][4];
 
+  /// Packs this lane's row r of group n of 8 columns.
+  ATTNC_DEVICE void pack(int r, int n, const float (&x)[2]) {
+    a[r / 2][n / 2][n % 2 * 2 + r % 2] = pack2<Element>(x[0], x[1]);
+  }
   ATTNC_DEVICE void pack(const Fragment<RowGroups, Columns>& from) {
 #pragma unroll
     for (int m = 0; m < RowGroups; ++m)
