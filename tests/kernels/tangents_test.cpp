@@ -135,10 +135,10 @@ TEST_CASE("kernels of tangents agree with the reference", "[on-host]") {
       compare(Family::Sm80, DType::F16, kvBatch, onlyTangents, 1e-2);
       compare(Family::Sm90, DType::BF16, kvBatch, onlyTangents, 8e-2);
     }
-  compare(Family::Sm90, DType::F16, 1, false, 1e-2, kMod, {140, 200, 72, 64}); // several tiles and steps
+  compare(Family::Sm90, DType::F16, 1, false, 2e-2, kMod, {140, 200, 72, 64}); // several tiles and steps
   std::string listed = kMod; // a mask without bounds: a block is empty
   listed.replace(listed.find("(q_idx >= kv_idx) |"), 19, "(q_idx // 128 != 1) | (kv_idx // 128 == 1) & ");
-  compare(Family::Sm90, DType::F16, 2, false, 1e-2, listed, {140, 260, 64, 64, true});
+  compare(Family::Sm90, DType::F16, 2, false, 2e-2, listed, {140, 260, 64, 64, true});
   // What the scores of a row have in common moves lse, and must not be rounded before it cancels in out.
   const std::string far = "bias: f32[H, N]\nslopes: f32[H]\ncap: float\n"
                           "def score_mod(score, b, h, q_idx, kv_idx):\n"
