@@ -43,6 +43,9 @@ extern "C" __global__ void __launch_bounds__(32 * kRows, 1)
       }
     });
     t_lse = sum_of_lanes(t_lse);
+    if (const float sink = sink_of<Mod>(args, row.b, row.h, row.position); sink != negative_infinity())
+      t_lse += expf(sink - row.lse) / t.backward.row_sums[row.index] *
+               t_sink_of<Mod>(args, row.head, row.row, {row.b, row.h, row.position, 0});
     const Element* d_out = row_of(t.backward.d_out, t.backward.d_out_stride, row.b, row.h, row.q_idx);
     Element* t_out = (Element*)row_of(t.t_out, t.t_out_stride, row.b, row.h, row.q_idx);
     float t_delta = 0.f;

@@ -93,7 +93,9 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
   // out. = sum - (lse. - origin) out
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
-    const float all = sums[r], share = all == 0.f ? 0.f : ptx::rcp(all), t_lse = t_sums[r] * share;
+    const MovingSink sink(args, place, r, place.position(f, args, r), bias[r]);
+    const float all = sums[r] + sink.weight, share = all == 0.f ? 0.f : ptx::rcp(all);
+    const float t_lse = (t_sums[r] + sink.weight * sink.t_sink) * share;
     const int q_idx = place.q_idx(f, r);
     const Element* out = head_of(f.out, f.out_stride, b, h) + q_idx * f.out_stride.row;
     const Element* d_out = tiles.d_out().elements(warp_row + Scores::row(r));

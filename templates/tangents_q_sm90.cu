@@ -228,8 +228,9 @@ struct RowsConsumer : Consumer {
     const auto [b, h, q_start] = rows;
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
-      const float all = quad_sum(sums[r]), share = all == 0.f ? 0.f : ptx::rcp(all),
-                  moves = quad_sum(t_sums[r]) * share;
+      const MovingSink sink(args, place, r, place.position(f, args, r), bias[r]);
+      const float all = quad_sum(sums[r]) + sink.weight, share = all == 0.f ? 0.f : ptx::rcp(all);
+      const float moves = (quad_sum(t_sums[r]) + sink.weight * (sink.t_sink - origin[r])) * share;
       const int q_idx = place.q_idx(f, r);
       const Element* out =
           (const Element*)f.out + b * f.out_stride.batch + h * f.out_stride.head + q_idx * f.out_stride.row;

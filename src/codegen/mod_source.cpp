@@ -196,7 +196,8 @@ std::string boxText(llvm::ArrayRef<std::pair<Body, Body>> bodies) {
 
 /// Bounds are computed for the ends of a tile, without a Row. Factors depend on a round, tangents on an element.
 Function functionOf(llvm::StringRef role) {
-  if (role == ir::kQFactor || role == ir::kKvFactor || role == ir::kTScore || role == ir::kTDScore)
+  if (role == ir::kQFactor || role == ir::kKvFactor || role == ir::kTScore || role == ir::kTDScore ||
+      role == ir::kTSink)
     return Function::DScore;
   return role == ir::kKvBegin || role == ir::kKvEnd ? Function::Edge : Function::Hook;
 }
@@ -250,6 +251,8 @@ std::string hooksText(const Program& program, llvm::ArrayRef<Body> bodies,
                       "                                    {})",
                       role->name, arguments),
           hook);
+  if (const Hook* hook = hookOf(program, ir::kTSink))
+    add("float", "t_sink(const ModArgs& args, const Head& head, const Row& row, Coord at)", hook);
   if (!edges) return text;
   return text + boundsText(*edges, bodyOf(hookOf(program, ir::kKvBegin)), bodyOf(hookOf(program, ir::kKvEnd)));
 }

@@ -157,14 +157,15 @@ void fillCaptureSums(CaptureSum* sums, const LaunchOperands& operands, const Wor
 /// Adds the stage for the gradients of what sink_mod reads.
 static void addSinks(Plan& plan, const Request& request) {
   constexpr int kRows = 256;
-  plan.stages.push_back({.templateName = "backward_sinks.cu",
-                         .entry = "attnc_backward_sinks",
-                         .config = configOf(request.options, {kRows, 0, kRows / 32}),
-                         .callsGradients = true,
-                         .forCaptures = true,
-                         .threads = kRows,
-                         .ctas = perQTile,
-                         .parameters = captureBlock});
+  plan.stages.push_back(
+      {.templateName = "backward_sinks.cu",
+       .entry = "attnc_backward_sinks",
+       .config = configOf(request.options, {kRows, 0, kRows / 32}),
+       .callsGradients = true,
+       .forCaptures = true,
+       .threads = kRows,
+       .ctas = perQTile,
+       .parameters = request.options.features.has(Feature::Tangents) ? captureTangentBlock : captureBlock});
   plan.stages.back().config.deterministic = request.options.features.has(Feature::Deterministic);
 }
 

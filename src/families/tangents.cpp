@@ -80,7 +80,6 @@ codegen::Config sm90Config(const KernelOptions& options, bool ownsKv) {
 /// Returns the config of a kernel that owns 64 rows, and takes `step` of the other axis at a time. Mirrors `Memory` of
 /// templates/algo/tangents_mma.cuh.
 codegen::Config sm80Config(const KernelOptions& options, bool ownsKv) {
-  const int widest = std::max(options.headDim, options.headDimV);
   const int step = options.dtype != DType::F32 && !ownsKv ? 32 : 16;
   codegen::Config config = configOf(options, ownsKv ? Tile{step, 64, 4} : Tile{64, step, 4});
   const auto rowBytes = [&](int dim) { return int(llvm::alignTo(dim, 16) * dtypeBytes(config.dtype)) + 16; };

@@ -118,15 +118,18 @@ inline constexpr OutputRole kTDScore = {"t_d_score",
                                          ParamKind::KvIdx, ParamKind::Grad, ParamKind::ScoreTangent,
                                          ParamKind::GradTangent}};
 
+/// The tangent of what sink_mod returns.
+inline constexpr OutputRole kTSink = {"t_sink", Type::F32, {ParamKind::B, ParamKind::H, ParamKind::QIdx}};
+
 /// For a mod that chooses between mods by the sequence: which of them a head has, from 0 on; -1 if no score of it
 /// lives.
 inline constexpr OutputRole kVariant = {"variant", Type::I32, {ParamKind::B, ParamKind::H}};
 
 /// All roles, in the order in which a module keeps their outputs.
 inline constexpr OutputRole kRoles[] = {
-    kScore,    kMask,     kDScore,    kProbFactor, kSink,     kScaleIn,    kScaleOut, kRowShift, kKvSlope,
-    kKvTerm,   kKvBegin,  kKvEnd,     kKvLength,   kQOffset,  kQLength,    kQStart,   kKvStart,  kQFactor,
-    kKvFactor, kDropSeed, kDropBelow, kDropAbove,  kDropRest, kKeptFactor, kTScore,   kTDScore,  kVariant};
+    kScore,     kMask,      kDScore,   kProbFactor, kSink,    kScaleIn, kScaleOut, kRowShift, kKvSlope,  kKvTerm,
+    kKvBegin,   kKvEnd,     kKvLength, kQOffset,    kQLength, kQStart,  kKvStart,  kQFactor,  kKvFactor, kDropSeed,
+    kDropBelow, kDropAbove, kDropRest, kKeptFactor, kTScore,  kTDScore, kTSink,    kVariant};
 /// The roles about sequences.
 inline constexpr OutputRole kSequenceRoles[] = {kKvLength, kQOffset, kQLength, kQStart, kKvStart};
 /// The roles that passes derive for kernels.

@@ -123,9 +123,9 @@ private:
 class Differentiation {
 public:
   Differentiation(const ir::Module& given, llvm::ArrayRef<std::string> captures,
-                  const ir::OutputRole& root = ir::kScore)
+                  const ir::OutputRole& root = ir::kScore, llvm::ArrayRef<CaptureGradient> ofSink = {})
       : module(given), size(uint32_t(given.size())), captures(captures), root(root), loops(loopsOf(given)), terms(size),
-        isWanted(size, false) {
+        isWanted(size, false), ofSink(ofSink) {
     for (uint32_t id = 0; id < size; ++id) {
       const Node& node = module[{id}];
       isWanted[id] =
@@ -149,6 +149,7 @@ public:
     for (const std::string& capture : captures) ATTNC_TRY(addCapture(capture));
     llvm::sort(outputs, [](const ir::Output& a, const ir::Output& b) { return a.name < b.name; });
     for (ir::Output& output : outputs) module.setOutput(std::move(output));
+    places.insert(places.begin(), ofSink.begin(), ofSink.end());
     if (withTangents) ATTNC_TRY(addTangents(module, places));
     ATTNC_TRY(removeGradientStops(module, options));
     return Gradients{std::move(module), std::move(places)};
@@ -296,6 +297,7 @@ private:
   const std::vector<Loops> loops;
   std::vector<std::vector<Pending>> terms;                // terms of gradients, by Value::id
   std::vector<bool> isWanted;                             // gradient reaches the score or a wanted capture
+  const llvm::ArrayRef<CaptureGradient> ofSink;           // places that the module has gradients of
   std::map<std::vector<int64_t>, RoundsAsParam> asParams; // by the attributes of the loops
   std::vector<CaptureGradient> places;
   std::vector<ir::Output> outputs; // outputs of the places
@@ -314,9 +316,6 @@ std::vector<std::string> floatCaptures(const ir::Module& module) {
 
 Expected<Gradients> differentiate(const ir::Module& module, llvm::ArrayRef<std::string> captures,
                                   const PipelineOptions& options, bool withTangents) {
-  if (withTangents && module.output(ir::kSink))
-    return Error::environment("mods with a sink_mod have no tangents, and so no second derivatives",
-                              "leave the sinks out");
   if (const std::optional<Value> factor = module.output(ir::kProbFactor)) {
     const std::vector<bool> needed = ir::neededBy(module, *factor);
     for (uint32_t id = 0; id < module.size(); ++id)
@@ -328,9 +327,7 @@ Expected<Gradients> differentiate(const ir::Module& module, llvm::ArrayRef<std::
   if (!module.output(ir::kSink) || captures.empty())
     return Differentiation(module, captures).run(options, withTangents);
   ATTNC_TRY_AS(ofSink, Differentiation(module, captures, ir::kSink).runOnSink());
-  ATTNC_TRY_AS(all, Differentiation(ofSink->module, captures).run(options, withTangents));
-  all->captures.insert(all->captures.begin(), ofSink->captures.begin(), ofSink->captures.end());
-  return std::move(*all);
+  return Differentiation(ofSink->module, captures, ir::kScore, ofSink->captures).run(options, withTangents);
 }
 
 Expected<Gradients> differentiateFactor(const ir::Module& module, const ir::OutputRole& factor,

@@ -108,10 +108,11 @@ Status addTangents(ir::Module& module, llvm::ArrayRef<ir::CaptureGradient> place
   module.setOutput(ir::kTScore, score ? mode.of(*score) : module.param(ParamKind::ScoreTangent));
   const Value ofGradient = mode.of(*module.output(ir::kDScore));
   module.setOutput(ir::kTDScore, ofGradient);
+  if (const std::optional<Value> sink = module.output(ir::kSink)) module.setOutput(ir::kTSink, mode.of(*sink));
   for (const ir::CaptureGradient& place : places) {
     ir::Output output = *llvm::find_if(module.outputs(), [&](const auto& each) { return each.name == place.output; });
     output.value = mode.of(output.value);
-    output.params |= ir::kTDScore.params;
+    output.params |= place.ofSink ? ir::ParamSet{ParamKind::GradTangent} : ir::kTDScore.params;
     module.setOutput(std::move(output));
   }
   return {};

@@ -15,6 +15,7 @@
 
 #include <cmath>
 #include <limits>
+#include <optional>
 
 namespace attnc::reference {
 namespace {
@@ -40,7 +41,9 @@ public:
         interpreter(module, bindings), tScore(module, bindings, *module.output(ir::kTScore)),
         derivative(module, bindings, *module.output(ir::kDScore)),
         tDerivative(module, bindings, *module.output(ir::kTDScore)),
-        scale(args.scale ? *args.scale : 1 / std::sqrt(double(q.columns))) {}
+        scale(args.scale ? *args.scale : 1 / std::sqrt(double(q.columns))) {
+    if (const auto sink = module.output(ir::kTSink)) tSink.emplace(module, bindings, *sink);
+  }
 
   void compute(int64_t kvBatch, int64_t kvHead, CaptureSums& captures) {
     const int64_t group = problem.qHeads / problem.kvHeads;
@@ -64,7 +67,9 @@ private:
     if (top == -std::numeric_limits<double>::infinity()) return;
     listLiveColumns(args.blockMask, problem, interpreter, row, position, sequences[row.b].kvLength, live);
     pairs.clear();
-    double tLse = 0;
+    const double pSink = std::exp(interpreter.sink(row.b, row.h, position) - top) / sum;
+    const double moves = pSink == 0 ? 0 : tSink->evaluate(0, row.b, row.h, position, 0).real; // the sink
+    double tLse = pSink * moves;
     for (int64_t kv : live) {
       const double *key = k.row(firstKv + kv), *tKey = tK.row(firstKv + kv);
       Pair pair{kv, scale * dot(q.row(int64_t(index)), key, q.columns)};
@@ -82,15 +87,17 @@ private:
       addTimes(tOut, pair.p * pair.factor, tV.row(firstKv + pair.kv), v.columns);
     }
     result.lse[index] = tLse;
-    addGradients(row, index, firstKv, position, tLse, captures);
+    addGradients(row, index, firstKv, position, tLse, pSink, moves, captures);
   }
 
-  void addGradients(const QueryRow& row, size_t index, int64_t firstKv, int64_t position, double tLse,
-                    CaptureSums& captures) {
+  void addGradients(const QueryRow& row, size_t index, int64_t firstKv, int64_t position, double tLse, double pSink,
+                    double sinkMoves, CaptureSums& captures) {
     const double* d = dOut.row(int64_t(index));
     const double dLse = args.dLse ? readElement(args.dLse->data, DType::F32, int64_t(index)).real : 0;
     const double delta = dot(d, &forward.out[index * size_t(v.columns)], v.columns) - dLse;
     const double tDelta = dot(d, &result.out[index * size_t(v.columns)], v.columns);
+    captures.add(0, pSink, -pSink * delta, row.b, row.h, position, 0, 0, -pSink * ((sinkMoves - tLse) * delta + tDelta),
+                 /*ofSink=*/true);
     for (const Pair& pair : pairs) {
       const int64_t kvRow = firstKv + pair.kv;
       const double dWeight = pair.factor * dot(d, v.row(kvRow), v.columns),
@@ -119,6 +126,7 @@ private:
   const Dense q, k, v, dOut, tQ, tK, tV;
   const ir::Interpreter interpreter;
   const ir::Evaluator tScore, derivative, tDerivative;
+  std::optional<ir::Evaluator> tSink;
   double scale;
   std::vector<int64_t> live;
   std::vector<Pair> pairs;

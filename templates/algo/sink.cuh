@@ -20,6 +20,15 @@ template <class M, class Query> ATTNC_DEVICE float sink_of(const ModArgs& args, 
     return negative_infinity();
 }
 
+/// Returns how the sink of a row moves: its tangent; 0 in mods without.
+template <class M>
+ATTNC_DEVICE float t_sink_of(const ModArgs& args, const typename M::Head& head, const typename M::Row& row, Coord at) {
+  if constexpr (kHasSink<M>)
+    return M::t_sink(args, head, row, at); // SEAM(t_sink)
+  else
+    return 0.f;
+}
+
 /// What a row is divided by.
 struct Denominator {
   float normalise; ///< factor of O; 0 if it has no term

@@ -7,6 +7,7 @@
 #include "algo/apply_mod.cuh"
 #include "algo/gradients.cuh"
 #include "algo/prob_mod.cuh"
+#include "algo/sink.cuh"
 #include "params.cuh"
 
 namespace attnc {
@@ -39,6 +40,19 @@ struct MovingScore {
     weight = lives ? weight : 0.f;
     factor = prob_factor<Mod>(weight, args, head, row, col, at);
     t_score = weight == 0.f ? 0.f : Mod::t_score(args, head, row, col, at, s, t_s); // SEAM(t_score)
+  }
+};
+
+/// The sink of a lane's row, and how it moves. Without one: zeros.
+struct MovingSink {
+  float weight = 0.f, t_sink = 0.f; ///< weight: exp(sink - lse)
+
+  ATTNC_DEVICE MovingSink(const ModArgs& args, const Place<1>& place, int r, int position, float bias) {
+    if constexpr (kHasSink<Mod>) {
+      weight = ptx::ex2(sink_of<Mod>(args, place.b, place.h, position) * kLog2e + bias);
+      if (weight == 0.f) return;
+      t_sink = t_sink_of<Mod>(args, place.head, place.row[r], {place.b, place.h, position, 0});
+    }
   }
 };
 

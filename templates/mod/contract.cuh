@@ -44,11 +44,12 @@
 //     static float score(const ModArgs&, const Head&, const Row&, const Col&, Coord, float score)
 //     static float d_score(const ModArgs&, const Head&, const Row&, const Col&, Coord, float score, float grad)
 //                                                only in mods with gradients
-//     static float t_score(const ModArgs&, const Head&, const Row&, const Col&, Coord, float score, float
-//     score_tangent) static float t_d_score(const ModArgs&, const Head&, const Row&, const Col&, Coord, float score,
-//     float grad,
+//     static float t_score(const ModArgs&, const Head&, const Row&, const Col&, Coord, float score,
+//                          float score_tangent)
+//     static float t_d_score(const ModArgs&, const Head&, const Row&, const Col&, Coord, float score, float grad,
 //                            float score_tangent, float grad_tangent)
-//                                                tangents of score() and d_score(); only in mods with tangents
+//     static float t_sink(const ModArgs&, const Head&, const Row&, Coord)
+//                                                tangents of score(), d_score() and sink(); only in mods with tangents
 //     static bool mask(const ModArgs&, const Head&, const Row&, const Col&, Coord)
 //     static float prob_factor(const ModArgs&, const Head&, const Row&, const Col&, Coord)
 //                                                only in mods with a prob_mod
@@ -148,6 +149,7 @@
 //               low_rank.cu                                2
 //               low_rank_gradients.cu                      2
 //               tangents_kv_sm80.cu                        1
+//               tangents_kv_sm90.cu                        1
 //   row         decode_lists.cu                            1
 //               algo/apply_mod.cuh                         1
 //               algo/transposed_scores.cuh                 1
@@ -163,6 +165,7 @@
 //               low_rank.cu                                1
 //               low_rank_gradients.cu                      1
 //               tangents_kv_sm80.cu                        1
+//               tangents_kv_sm90.cu                        1
 //   col         decode_lists.cu                            1
 //               algo/apply_mod.cuh                         1
 //               algo/transposed_scores.cuh                 1
@@ -181,14 +184,15 @@
 //               algo/grid_transposed_scores.cuh            1
 //               low_rank.cu                                1
 //               low_rank_gradients.cu                      1
-//               tangents_q_sm80.cu                         1
+//               algo/tangent_scores.cuh                    1
 //               tangents_kv_sm80.cu                        1
+//               tangents_kv_sm90.cu                        1
 //   score       algo/apply_mod.cuh                         1
 //               algo/transposed_scores.cuh                 1
 //               algo/exact_gradients.cuh                   1
 //               forward_naive.cu                           1
 //               algo/pairs.cuh                             1
-//               algo/tangents_mma.cuh                      1
+//               algo/tangent_scores.cuh                    1
 //   mask        decode_lists.cu                            1
 //               algo/apply_mod.cuh                         1
 //               algo/transposed_scores.cuh                 1
@@ -197,7 +201,7 @@
 //               block_mask.cu                              1
 //               box_mask.cu                                1
 //               algo/grid_transposed_scores.cuh            1
-//               algo/tangents_mma.cuh                      1
+//               algo/tangent_scores.cuh                    1
 //   prob_factor algo/prob_mod.cuh                          1
 //   drop_seed   algo/drops.cuh                             1
 //   drop_below  algo/drops.cuh                             1
@@ -205,6 +209,7 @@
 //   drop_rest   algo/drops.cuh                             1
 //   kept_factor algo/drops.cuh                             1
 //   sink        algo/sink.cuh                              1
+//   t_sink      algo/sink.cuh                              1
 //   each        block_mask.cu                              3
 //   judge       block_mask.cu                              1
 //   factors     algo/apply_mod.cuh                         1
@@ -221,11 +226,11 @@
 //               algo/transposed_scores.cuh                 1
 //               algo/pairs.cuh                             1
 //               algo/tangents.cuh                          1
-//               algo/tangents_mma.cuh                      1
+//               algo/tangent_scores.cuh                    1
 //   t_score     algo/tangents.cuh                          1
-//               algo/tangents_mma.cuh                      1
+//               algo/tangent_scores.cuh                    1
 //   t_d_score   algo/tangents.cuh                          1
-//               algo/tangents_mma.cuh                      1
+//               algo/tangent_scores.cuh                    1
 //   gradients   algo/capture_reduction.cuh                 2
 //               backward_captures_naive.cu                 1
 //               tangents_captures_naive.cu                 1

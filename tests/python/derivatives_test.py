@@ -69,6 +69,10 @@ def keeping(seed):
     return lambda p, b, h, q, k: p * torch.where(attnc.random(seed, b, h, q, k) < 0.3, 0.0, 1 / 0.7)
 
 
+def learned(sink):
+    return lambda b, h, q: sink[h] * sink[h] - q / 8
+
+
 class Problem:
     """An attention drawn at random: operands, and the function of them by attnc and by PyTorch's operations in fp64."""
 
@@ -82,6 +86,9 @@ class Problem:
         self.mask_mod = draw.choice(MASK_MODS)
         self.prob_mod = keeping(torch.tensor(seed + 7)) if draw.random() < 0.4 else None
         self.scale = draw.choice([None, 0.7])
+        self.has_sink = draw.random() < 0.4  # its captured tensor is the last one
+        if self.has_sink:
+            shapes = (*shapes, ("H",))
         kv_batch = 1 if self.mask_mod and draw.random() < 0.3 else self.B  # without a mask PyTorch's API wants equal ones
         generator = torch.Generator().manual_seed(seed)
         normal = lambda *shape: torch.randn(shape, generator=generator)
@@ -111,24 +118,29 @@ class Problem:
 
     def attnc(self, q, k, v, *captures):
         captures = self._captures((q, k, v, *captures), DEVICE)
+        sink_mod = learned(captures.pop()) if self.has_sink else None
         mask = self.mask_mod and create_block_mask(self.mask_mod, None, None, self.q_len, self.kv_len, device=DEVICE)
         out, lse = flex_attention(
             q, k, v, self.make and self.make(*captures), mask, self.scale, enable_gqa=True, return_lse=True,
-            prob_mod=self.prob_mod,
+            prob_mod=self.prob_mod, sink_mod=sink_mod,
         )  # fmt: skip
         return out, torch.where(lse.isinf(), 0, lse)
 
     def eager(self, q, k, v, *captures):
         captures = self._captures((q, k, v, *captures), "cpu")
+        sink_mod = learned(captures.pop()) if self.has_sink else None
         k, v = (x.repeat_interleave(self.H // self.kv_heads, 1) for x in (k, v))
         s = q @ k.mT * (self.D**-0.5 if self.scale is None else self.scale)
         at = torch.meshgrid(*map(torch.arange, (self.B, self.H, self.q_len, self.kv_len)), indexing="ij")
         s = self.make(*captures)(s, *at) if self.make else s
         live = self.mask_mod(*at) if self.mask_mod else torch.ones_like(s, dtype=torch.bool)
-        lse = torch.where(live, s, -1e9).logsumexp(-1, keepdim=True)
+        terms = torch.where(live, s, -1e9)
+        if sink_mod:
+            terms = torch.cat([terms, sink_mod(*(x[..., :1] for x in at[:3])).to(s)], -1)
+        lse = terms.logsumexp(-1, keepdim=True)
         weights = torch.where(live, (s - lse).clamp(max=1), -1e9).exp()
         weights = self.prob_mod(weights, *at) if self.prob_mod else weights
-        return weights @ v, torch.where(live.any(-1), lse[..., 0], 0)
+        return weights @ v, lse[..., 0] if sink_mod else torch.where(live.any(-1), lse[..., 0], 0)
 
     def both(self, derive):
         """Returns what `derive`, a function of f and a function that converts tensors to f's dtype, returns for each."""
