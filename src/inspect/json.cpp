@@ -372,6 +372,8 @@ std::string toJson(const Proof& proof) {
   json["example"] = {{"extents", extents},       {"b", proof.b},          {"h", proof.h},
                      {"q_idx", proof.qIdx},      {"kv_idx", proof.kvIdx}, {"captures", captures},
                      {"picture", proof.picture}, {"deciding", deciding}};
+  if (proof.kvLength) json["example"]["kv_length"] = *proof.kvLength;
+  if (proof.qOffset) json["example"]["q_offset"] = *proof.qOffset;
   return textOf(json);
 }
 
