@@ -78,8 +78,10 @@ struct Proof {
   int64_t kvIdx = 0;                      ///< Key of the example; 0 for EveryRowLives.
   std::vector<ExampleCapture> captures;   ///< Captures that the claim reads there.
   /// The mask of b and h, a line for each row: '#' live, '.' not, 'X' or 'o' the element in question, live or not.
-  /// Empty for more than 32 rows or columns.
+  /// Only 32 rows and columns around it if there are more.
   std::string picture;
+  int64_t pictureQIdx = 0;  ///< Query of the picture's first row, by position.
+  int64_t pictureKvIdx = 0; ///< Key of the picture's first column.
   /// Lines of the mod that make the score in question live, or masked. A false `&` is decided by its first false
   /// operand, a true `|` by its first true one. For EveryRowLives, the lines that mask the row.
   std::vector<TextLine> deciding;

@@ -18,7 +18,7 @@ namespace {
 
 constexpr int64_t kMaxBytes = 64 << 20;
 constexpr int64_t kMostDrawn = 1 << 22; // elements
-constexpr int64_t kMostRows = 32;       // of a picture
+constexpr int64_t kMostRows = 32;       // of a picture, and columns
 
 int64_t extentOf(const ir::Module& module, const ir::Extent& extent, const Launch& launch) {
   if (!extent.isNamed) return extent.value;
@@ -265,11 +265,17 @@ void tell(const ir::Module& claim, const Launch& launch, const Element& at, bool
     }
     if (told.insert({element.name, element.index}).second) proof.captures.push_back(element);
   }
-  if (launch.problem.qLen > kMostRows || launch.problem.kvLen > kMostRows) return;
+  const auto begin = [](int64_t first, int64_t count, int64_t at) {
+    return std::clamp(at - kMostRows / 2, first, first + std::max<int64_t>(count - kMostRows, 0));
+  };
+  proof.pictureQIdx = begin(first, launch.problem.qLen, at.q);
+  proof.pictureKvIdx = begin(0, launch.problem.kvLen, at.kv);
+  const int64_t qEnd = std::min(first + launch.problem.qLen, proof.pictureQIdx + kMostRows),
+                kvEnd = std::min(launch.problem.kvLen, proof.pictureKvIdx + kMostRows);
   const ir::Evaluator lives(claim, launch.bound(), *claim.output(kLive));
-  for (int64_t q = first; q < first + launch.problem.qLen; ++q) {
+  for (int64_t q = proof.pictureQIdx; q < qEnd; ++q) {
     const bool isAtKey = !claim.offsetsQueries || (q >= 0 && q < keys);
-    for (int64_t kv = 0; kv < launch.problem.kvLen; ++kv) {
+    for (int64_t kv = proof.pictureKvIdx; kv < kvEnd; ++kv) {
       const bool isLive = isAtKey && lives.evaluate(0, at.b, at.h, q, kv).integer,
                  isHere = q == at.q && (isRow || kv == at.kv);
       proof.picture += isHere ? (isLive ? 'X' : 'o') : isLive ? '#' : '.';

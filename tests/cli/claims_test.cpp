@@ -47,7 +47,12 @@ TEST_CASE("check tells the lengths of an example under a cache") {
 }
 
 TEST_CASE("check refuses claims and assumptions that are none") {
-  CHECK_THAT(attnc::test::attnc(kCausal + "--prove 'score > 1'").err, Contains("`score` is not defined"));
+  const auto noClaim = attnc::test::attnc(kCausal + "--prove 'score > 1'");
+  CHECK(noClaim.exitCode == 2);
+  CHECK_THAT(noClaim.err, Contains("`score` is not defined"));
+  const auto noAssumption = attnc::test::attnc(kCausal + "--every-row-lives --assume 'doc grows'");
+  CHECK(noAssumption.exitCode == 2);
+  CHECK_THAT(noAssumption.err, Contains("an assumption is an expression, or \"NAME does not decrease\""));
   CHECK_THAT(attnc::test::attnc(kCausal + "--prove '' ").err, Contains("error"));
   const auto unknown = attnc::test::attnc(kCausal + "--every-row-lives --assume 'doc does not decrease'");
   CHECK(unknown.exitCode == 2);

@@ -168,6 +168,9 @@ TEST_CASE("Z3 finds what few elements of large problems show") {
   const Proof far = proofOf(maskOf("q_idx >= kv_idx"), "q_idx - kv_idx < 5000");
   CHECK(far.answer == Answer::Refuted);
   CHECK(far.qIdx - far.kvIdx >= 5000);
+  const size_t row = size_t(far.qIdx - far.pictureQIdx), column = size_t(far.kvIdx - far.pictureKvIdx);
+  CHECK(far.picture.size() == 32 * 33);
+  CHECK(far.picture.find('X') == row * 33 + column);
 }
 
 TEST_CASE("captures may be assumed not to decrease") {

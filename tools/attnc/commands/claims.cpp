@@ -55,9 +55,17 @@ std::string textOf(const Asked& asked) {
   for (const ExampleCapture& capture : proof.captures) captures.push_back(captureText(capture));
   if (!captures.empty()) add(fmt::format("{}", fmt::join(captures, ", ")));
   for (const TextLine& line : proof.deciding) add(fmt::format("line {}: {}", line.number, line.text));
+  if (proof.pictureQIdx != proof.qOffset.value_or(0) || proof.pictureKvIdx)
+    add(fmt::format("from q_idx {}, kv_idx {}:", proof.pictureQIdx, proof.pictureKvIdx));
   if (!proof.picture.empty())
     for (const std::string& line : CLI::detail::split(proof.picture, '\n')) add(line);
   return text;
+}
+
+/// Throws what is wrong with the text of an option, which is no verdict on the mod. Returns errors of attnc.
+Error refused(const char* option, Error error) {
+  if (error.blame != Blame::Internal) throw wrongUsage(option, CLI::detail::rtrim(error.message), error.remedy);
+  return error;
 }
 
 JsonReport jsonOf(const Asked& asked) {
@@ -93,19 +101,14 @@ void ClaimOptions::check() const {
 Status ClaimOptions::run(const Mod& mod, const ModOptions& options, Verdicts& verdicts) const {
   ProofOptions how{.seconds = seconds, .kvLengths = sequences.kvLengths, .offsets = sequences.offsets()};
   for (const std::string& text : assumptions)
-    if (Status added = addAssumptions(mod, text, how, "<--assume>"); !added) {
-      throwUsage("--assume", added.error());
-      return std::move(added).error();
-    }
+    if (Status added = addAssumptions(mod, text, how, "<--assume>"); !added)
+      return refused("--assume", std::move(added).error());
   std::vector<Asked> all;
   for (const auto& [kind, option, texts] :
        {std::tuple(Claim::Kind::Holds, "--prove", &holds), {Claim::Kind::Never, "--never", &never}})
     for (const std::string& text : *texts) {
       auto property = propertyOf(mod, text, fmt::format("<{}>", option));
-      if (!property) {
-        throwUsage(option, property.error());
-        return std::move(property).error();
-      }
+      if (!property) return refused(option, std::move(property).error());
       all.push_back({(kind == Claim::Kind::Never ? "never " : "") + text, {kind, *std::move(property)}, {}});
     }
   if (rowsLive) all.push_back({"every row lives", {Claim::Kind::EveryRowLives, {}}, {}});

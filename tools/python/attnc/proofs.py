@@ -36,6 +36,7 @@ class Example:
     captures: dict[str, typing.Any]
     picture: str
     deciding: dict[int, str]
+    picture_at: tuple[int, int] = (0, 0)  # q_idx and kv_idx of the picture's first score: it has at most 32 x 32
     kv_length: int | None = None  # of the sequence, in a claim about launches with them
     q_offset: int | None = None  # position of the first query, if queries have offsets
 
@@ -50,6 +51,8 @@ class Example:
         launch = ", ".join(f"{name} {extent}" for name, extent in extents.items() if extent is not None)
         lines = [f"{launch}: {', '.join(at)}"]
         deciding = [f"line {number}: {text}" for number, text in self.deciding.items()]
+        is_part = self.picture_at != (self.q_offset or 0, 0)
+        deciding += ["from q_idx {}, kv_idx {}:".format(*self.picture_at)] if is_part else []
         return "\n".join([*lines, *([", ".join(values)] if values else []), *deciding, *self.picture.splitlines()])
 
 
@@ -164,7 +167,8 @@ def _proof(claim, found):
                 captures[one["name"]] = value
         kv_idx = None if claim == "every row lives" else example["kv_idx"]
         deciding = {line["line"]: line["text"] for line in example["deciding"]}
-        example = Example(**{**example, "captures": captures, "kv_idx": kv_idx, "deciding": deciding})
+        replaced = {"captures": captures, "kv_idx": kv_idx, "deciding": deciding, "picture_at": tuple(example["picture_at"])}
+        example = Example(**{**example, **replaced})
     return Proof(claim, **found, example=example)
 
 
