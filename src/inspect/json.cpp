@@ -156,7 +156,7 @@ namespace {
 /// "masksLifted", "captures"}. A line of 0 means: not in the text.
 JsonReport modJson(const Mod& mod) {
   JsonReport json{{"mod", mod.name()}, {"functions", JsonReport::array()}};
-  if (mod.hasScoreMod()) json["functions"].push_back("score_mod");
+  if (mod.hasScoreMod()) json["functions"].push_back(mod.hasWeightMod() ? "weight_mod" : "score_mod");
   if (mod.hasMaskMod()) json["functions"].push_back("mask_mod");
   if (mod.hasProbMod()) json["functions"].push_back("prob_mod");
   if (mod.hasSinkMod()) json["functions"].push_back("sink_mod");

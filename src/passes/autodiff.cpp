@@ -314,9 +314,10 @@ std::vector<std::string> floatCaptures(const ir::Module& module) {
 
 Expected<Gradients> differentiate(const ir::Module& module, llvm::ArrayRef<std::string> captures,
                                   const PipelineOptions& options, bool withTangents) {
-  if (withTangents && module.output(ir::kSink))
-    return Error::environment("mods with a sink_mod have no tangents, and so no second derivatives",
-                              "leave the sinks out");
+  for (const auto& [role, name] : {std::pair(&ir::kSink, "sink_mod"), {&ir::kIsWeight, "weight_mod"}})
+    if (withTangents && module.output(*role))
+      return Error::environment(fmt::format("mods with a {} have no tangents, and so no second derivatives", name),
+                                role == &ir::kSink ? "leave the sinks out" : "leave the weight_mod out");
   if (const std::optional<Value> factor = module.output(ir::kProbFactor)) {
     const std::vector<bool> needed = ir::neededBy(module, *factor);
     for (uint32_t id = 0; id < module.size(); ++id)

@@ -145,6 +145,8 @@ Expected<Module> claimOfSame(const Module& mask, const Module& other, bool score
     };
     const Value isSameFactor = module.make(Op::Eq, Type::Bool, {factorOf(*ofMask, mask), factorOf(*import, other)});
     claim = both(module, claim, either(module, inverse(module, begun->mask), both(module, equal, isSameFactor)));
+    if (mask.output(ir::kIsWeight).has_value() != other.output(ir::kIsWeight).has_value())
+      claim = both(module, claim, inverse(module, begun->mask));
     const auto sinkOf = [&](Import& from, const Module& its) {
       const std::optional<Value> sink = its.output(ir::kSink);
       return sink ? from.copy(*sink) : module.constF32(-std::numeric_limits<float>::infinity());

@@ -26,7 +26,7 @@ import attnc
 
 MODS = ROOT / "dsl/mods"
 SIGNATURES = {"mask": "mask_mod(b, h, q_idx, kv_idx)", "score": "score_mod(score, b, h, q_idx, kv_idx)",
-              "prob": "prob_mod(prob, b, h, q_idx, kv_idx)", "sink": "sink_mod(b, h, q_idx)"}
+              "prob": "prob_mod(prob, b, h, q_idx, kv_idx)", "sink": "sink_mod(b, h, q_idx)", "weight": "weight_mod(score, b, h, q_idx, kv_idx)"}
 
 
 def spelled(expression):

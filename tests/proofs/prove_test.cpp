@@ -249,3 +249,13 @@ TEST_CASE("a capture may be called score") {
                  "def score_mod(s, b, h, q_idx, kv_idx):\n    return s * 2\n"));
   CHECK(take(prove(mod, {Claim::Kind::Same, mod})).answer == Answer::Proved);
 }
+
+TEST_CASE("equal weights are proved to be the same, and a weight is no score") {
+  const auto weights = [](const std::string& weight) {
+    return take(Mod::parse("def weight_mod(score, b, h, q_idx, kv_idx):\n  return " + weight + "\n"));
+  };
+  const auto compared = [](const Mod& a, const Mod& b) { return take(prove(a, {Claim::Kind::Same, b})).answer; };
+  CHECK(compared(weights("torch.relu(score)"), weights("torch.relu(score)")) == Answer::Proved);
+  CHECK(compared(weights("torch.relu(score)"), weights("torch.relu(score) * 2")) == Answer::Refuted);
+  CHECK(compared(weights("torch.relu(score)"), maskOf("torch.relu(score)")) == Answer::Refuted);
+}
