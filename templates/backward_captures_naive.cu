@@ -42,7 +42,7 @@ extern "C" __global__ void __launch_bounds__(32 * kRows, 1)
     const Step step = walk.at(i);
     const int kv_idx = step.start + int(threadIdx.x) % 32;
     const Pair pair(f, args, q, kv_idx, kv_idx < f.kv_len, step.flags & kStepMasked);
-    if (pair.weight == 0.f) continue;
+    if (kIsWeight<Mod> ? !pair.lives : pair.weight == 0.f) continue;
     const float grad = gradient_of_score(backward, q, kv_idx, pair.weight / row_sum, pair.factor);
     if (grad == 0.f) continue;
     const Mod::Col col = Mod::col(args, q.head, b, h, kv_idx, float(kv_idx), 0.f); // SEAM(col)

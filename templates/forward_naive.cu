@@ -123,15 +123,20 @@ extern "C" __global__ void __launch_bounds__(32 * kRows, 1)
     if ((step.flags & kStepMasked) && !Mod::mask(args, head, row, col, at)) score = negative_infinity(); // SEAM(mask)
     if (step.start + lane >= kv_length<Mod>(p, args, head)) score = negative_infinity();
 
-    // P = exp(S - max), O = O exp(old max - max) + P V
-    float new_max = fmaxf(row_max, score);
-    for (int step = 16; step; step /= 2) new_max = fmaxf(new_max, __shfl_xor_sync(0xffffffffu, new_max, step));
-    const float reference = new_max == negative_infinity() ? 0.f : new_max;
-    const float rescale = expf(row_max - reference), weight = expf(score - reference);
-    row_max = new_max;
-    row_sum = row_sum * rescale + weight;                                            // this lane's part
-    const float share = weight * prob_factor<Mod>(weight, args, head, row, col, at); // of V
-    for (float& x : out) x *= rescale;
+    float share; // of V
+    if constexpr (kIsWeight<Mod>) {
+      share = score == negative_infinity() ? 0.f : score;
+    } else {
+      // P = exp(S - max), O = O exp(old max - max) + P V
+      float new_max = fmaxf(row_max, score);
+      for (int step = 16; step; step /= 2) new_max = fmaxf(new_max, __shfl_xor_sync(0xffffffffu, new_max, step));
+      const float reference = new_max == negative_infinity() ? 0.f : new_max;
+      const float rescale = expf(row_max - reference), weight = expf(score - reference);
+      row_max = new_max;
+      row_sum = row_sum * rescale + weight; // this lane's part
+      share = weight * prob_factor<Mod>(weight, args, head, row, col, at);
+      for (float& x : out) x *= rescale;
+    }
 #pragma unroll
     for (int first = 0; first < kHeadDimV; first += kColumnsAtOnce) {
       const int columns = min(kHeadDimV - first, kColumnsAtOnce);
@@ -147,6 +152,7 @@ extern "C" __global__ void __launch_bounds__(32 * kRows, 1)
   }
 
   for (int step = 16; step; step /= 2) row_sum += __shfl_xor_sync(0xffffffffu, row_sum, step);
+  if constexpr (kIsWeight<Mod>) row_max = 0.f, row_sum = 1.f;
   float greatest = row_max; // of scores and sink
   if constexpr (kHasSink<Mod>) {
     const float sink = sink_of<Mod>(args, b, h, position);

@@ -191,12 +191,16 @@ extern "C" __global__ void __launch_bounds__(kThreads, kAccumulators > 128 && kW
     const Step step = {start, walk.flags_of(i, start)};
     apply_mod(s, p, args, place, step, OwnColumns{}, bias);
     Rescaling<Scores::kRows> rescaling;
-    follow_maxima<Weight>(s, softmax, bias, place, args, kRowMax || step.flags & kStepFew, rescaling);
-    to_exponents(s, bias, place);
-    if (rescaling.is_due) o.scale_rows(rescaling.factors);
-    WeightSums<Scores::kRows> sums(softmax);
-    to_weights<0, Scores::kGroups>(s, sums);
-    sums.store(softmax);
+    if constexpr (kIsWeight<Mod>) {
+      scores_to_weights(s);
+    } else {
+      follow_maxima<Weight>(s, softmax, bias, place, args, kRowMax || step.flags & kStepFew, rescaling);
+      to_exponents(s, bias, place);
+      if (rescaling.is_due) o.scale_rows(rescaling.factors);
+      WeightSums<Scores::kRows> sums(softmax);
+      to_weights<0, Scores::kGroups>(s, sums);
+      sums.store(softmax);
+    }
     if constexpr (kHasProbMod<Mod>)
       scale_weights<Mod>(s, args, RowSite<Mod, kRowGroups, OwnColumns>{p, args, place, step, {}});
     if constexpr (kDrops<Mod>) drop<kHasOffsets<Mod>>(s, place, place.first_position(args), place.kv_first(step));

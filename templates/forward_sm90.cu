@@ -236,15 +236,19 @@ template <class E> struct Consumer : ConsumerParts {
       k.advance();
       Rescaling<2> rescaling;
       const bool exact = step.flags & kStepFew || p.base.row_max;
-      follow_maxima<Input>(s, softmax, bias, place, args, exact, rescaling);
-      to_exponents(s, bias, place);
+      if constexpr (kIsWeight<Mod>) {
+        scores_to_weights(s);
+      } else {
+        follow_maxima<Input>(s, softmax, bias, place, args, exact, rescaling);
+        to_exponents(s, bias, place);
+      }
 
       // P, first without waiting for O. Meanwhile the barriers of the next K and of this V are tested: a test takes
       // long, but nothing waits for it. The branch also keeps ptxas from moving the exponentials past the wait for O.
       WeightSums<2> sums(softmax);
       constexpr int kGroups = kBlockN / 8, kEarly = kGroups / 4;
       const bool k_ready = step.flags & kStepLast || k.try_wait();
-      to_weights<0, kEarly>(s, sums);
+      if constexpr (!kIsWeight<Mod>) to_weights<0, kEarly>(s, sums);
       if (!k_ready) [[unlikely]]
         k.wait();
 
@@ -254,7 +258,7 @@ template <class E> struct Consumer : ConsumerParts {
       if (rescaling.is_due) [[unlikely]]
         o.scale_rows(rescaling.factors);
       const bool v_ready = v.try_wait();
-      to_weights<kEarly, kGroups>(s, sums);
+      if constexpr (!kIsWeight<Mod>) to_weights<kEarly, kGroups>(s, sums);
       if constexpr (kHasProbMod<Mod>)
         scale_weights<Mod>(s, args, RowSite<Mod, 1, OwnColumns>{p.base, args, place, step, {}});
       weights.pack(s);

@@ -136,7 +136,8 @@ Object isInstance(Context& context, const Bound& bound) { return isA(context, bo
 
 /// create_block_mask(mask_mod, ...): returns the mod itself. attnc decides when to build block masks.
 Object blockMask(Context& context, const Bound& bound) {
-  context.flexCalls.push_back({context.at, bound.builtin->name, NoneObject{}, bound[0], NoneObject{}, NoneObject{}});
+  context.flexCalls.push_back(
+      {context.at, bound.builtin->name, NoneObject{}, bound[0], NoneObject{}, NoneObject{}, NoneObject{}});
   if (bound[0].is<const Deferred*>()) context.force(*bound[0].as<const Deferred*>());
   return bound[0];
 }
@@ -144,7 +145,7 @@ Object blockMask(Context& context, const Bound& bound) {
 /// flex_attention(query, key, value, ...): records its mods; it computes nothing here.
 Object flexAttention(Context& context, const Bound& bound) {
   const auto given = [&](size_t i) { return bound.has(i) ? bound[i] : Object(NoneObject{}); };
-  context.flexCalls.push_back({context.at, bound.builtin->name, given(3), given(4), given(9), given(10)});
+  context.flexCalls.push_back({context.at, bound.builtin->name, given(3), given(4), given(9), given(10), given(11)});
   return Opaque{"what flex_attention computes"};
 }
 
@@ -184,7 +185,7 @@ llvm::ArrayRef<Builtin> objectBuiltins() {
       {"create_block_mask", kFlex | kAnything, "mask_mod, B=, H=, Q_LEN=, KV_LEN=, **options", blockMask},
       {"flex_attention", kFlex | kAnything,
        "query, key, value, score_mod=, block_mask=, scale=, enable_gqa=, return_lse=, kernel_options=, prob_mod=, "
-       "sink_mod=, **options",
+       "sink_mod=, weight_mod=, **options",
        flexAttention},
       {"causal_mask", kGym, "b, h, q_idx, kv_idx", causalMask},
       {"cdiv", kGym, "a, b", cdiv},

@@ -32,7 +32,7 @@ struct Arguments {
 struct FlexCall {
   Loc at;
   const char* callee;
-  Object score, mask, prob, sink; ///< None if not given
+  Object score, mask, prob, sink, weight; ///< None if not given
 };
 
 class Context {

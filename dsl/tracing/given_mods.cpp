@@ -157,16 +157,18 @@ std::vector<GivenMod> distinct(const std::vector<FlexCall>& calls) {
   const auto add = [](std::vector<GivenMod>& mods, GivenMod mod) {
     if (llvm::none_of(mods, [&](const GivenMod& known) {
           return isSame(known.score, mod.score) && isSame(known.mask, mod.mask) && isSame(known.prob, mod.prob) &&
-                 isSame(known.sink, mod.sink);
+                 isSame(known.sink, mod.sink) && isSame(known.weight, mod.weight);
         }))
       mods.push_back(mod);
   };
   for (const FlexCall& call : calls) {
     const bool makesMask = llvm::StringRef(call.callee) == "create_block_mask";
-    GivenMod mod{
-        makesMask ? std::nullopt : told(call.score), told(call.mask), makesMask ? std::nullopt : told(call.prob),
-        makesMask ? std::nullopt : told(call.sink),  call.at,         call.callee};
-    if (isFunction(mod.score) || isFunction(mod.mask) || isFunction(mod.prob) || isFunction(mod.sink))
+    GivenMod mod{.mask = told(call.mask), .at = call.at, .callee = call.callee};
+    if (!makesMask)
+      mod.score = told(call.score), mod.prob = told(call.prob), mod.sink = told(call.sink),
+      mod.weight = told(call.weight);
+    if (isFunction(mod.score) || isFunction(mod.mask) || isFunction(mod.prob) || isFunction(mod.sink) ||
+        isFunction(mod.weight))
       add(makesMask ? masks : pairs, mod);
   }
   if (pairs.empty()) return masks;
@@ -176,7 +178,7 @@ std::vector<GivenMod> distinct(const std::vector<FlexCall>& calls) {
       add(whole, pair);
     else
       for (const GivenMod& mask : masks)
-        add(whole, {pair.score, mask.mask, pair.prob, pair.sink, mask.at, mask.callee});
+        add(whole, {pair.score, mask.mask, pair.prob, pair.sink, pair.weight, mask.at, mask.callee});
   }
   return whole;
 }
@@ -205,6 +207,7 @@ std::vector<GivenMod> givenMods(Tracer& tracer, const Ast& ast, const Expr* last
   if (!given[0].mask) given[0].mask = others[0].mask;
   if (!given[0].prob) given[0].prob = others[0].prob;
   if (!given[0].sink) given[0].sink = others[0].sink;
+  if (!given[0].weight) given[0].weight = others[0].weight;
   return given;
 }
 
@@ -223,6 +226,7 @@ std::vector<GivenMod> givenFunctions(Tracer& tracer, const Ast& ast, llvm::Strin
     add({.mask = call.mask, .at = call.at, .callee = call.callee});
     add({.prob = call.prob, .at = call.at, .callee = call.callee});
     add({.sink = call.sink, .at = call.at, .callee = call.callee});
+    add({.weight = call.weight, .at = call.at, .callee = call.callee});
   }
   return found;
 }

@@ -11,13 +11,13 @@ namespace attnc::dsl {
 
 /// The functions that one call is given. A function that cannot be evaluated is Deferred.
 struct GivenMod {
-  std::optional<Object> score = {}, mask = {}, prob = {},
-                        sink = {}; ///< None: not given; nullopt: unknown from the call
-  Loc at = {};                     ///< place of the call
+  std::optional<Object> score = {}, mask = {}, prob = {}, sink = {},
+                        weight = {}; ///< None: not given; nullopt: unknown from the call
+  Loc at = {};                       ///< place of the call
   const char* callee = "";
 
   /// Returns the first function.
-  const std::optional<Object>& only() const { return score ? score : mask ? mask : prob ? prob : sink; }
+  const std::optional<Object>& only() const { return score ? score : mask ? mask : prob ? prob : sink ? sink : weight; }
 };
 
 /// Returns the distinct mods of the calls that the text makes when it runs; without any, of the calls in functions that

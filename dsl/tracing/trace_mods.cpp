@@ -1,4 +1,4 @@
-// In: a parsed text. Out: the outputs `score`, `mask`, `prob_factor` and `sink` of the module.
+// In: a parsed text. Out: the outputs `score`, `mask`, `prob_factor`, `sink` and `is_weight` of the module.
 //
 // The mod is the first of these that exists: what an expression given with the text yields; what the text gives to
 // create_block_mask and flex_attention; what the names score_mod and mask_mod are bound to; the one function of the
@@ -85,7 +85,8 @@ struct Kind {
   const char* parameters;
 };
 constexpr Kind kScoreMod{"score_mod", 5, "score, b, h, q_idx, kv_idx"}, kMaskMod{"mask_mod", 4, "b, h, q_idx, kv_idx"},
-    kProbMod{"prob_mod", 5, "prob, b, h, q_idx, kv_idx"}, kSinkMod{"sink_mod", 3, "b, h, q_idx"};
+    kProbMod{"prob_mod", 5, "prob, b, h, q_idx, kv_idx"}, kSinkMod{"sink_mod", 3, "b, h, q_idx"},
+    kWeightMod{"weight_mod", 5, "score, b, h, q_idx, kv_idx"};
 
 /// Returns the name of the first parameter that a call gives; empty if it is unknown.
 llvm::StringRef firstParameter(Object callable) {
@@ -175,6 +176,7 @@ public:
     if (mask) guardMod([&] { traceMask(*mask); });
     if (prob) guardMod([&] { traceProb(*prob); });
     if (sink) guardMod([&] { traceSink(*sink); });
+    if (weight) guardMod([&] { traceWeight(*weight); });
     ir::maskUnchosen(module);
     setConditions();
   }
@@ -182,7 +184,7 @@ public:
   /// Returns the mods that were found, and other functions with as many arguments.
   std::vector<ModChoice> choices(const Block& body) const {
     std::vector<ModChoice> result;
-    for (const Kind* kind : {&kScoreMod, &kMaskMod, &kProbMod, &kSinkMod}) {
+    for (const Kind* kind : {&kScoreMod, &kMaskMod, &kProbMod, &kSinkMod, &kWeightMod}) {
       const std::optional<Candidate>& taken = of(*kind);
       if (!taken) continue;
       ModChoice choice{kind->name, functionOf(*taken), taken->why, {}};
@@ -195,8 +197,9 @@ public:
   }
 
 private:
-  bool hasAny() const { return score || mask || prob || sink; }
+  bool hasAny() const { return score || mask || prob || sink || weight; }
   std::optional<Candidate>& of(const Kind& kind) {
+    if (&kind == &kWeightMod) return weight;
     return &kind == &kScoreMod ? score : &kind == &kMaskMod ? mask : &kind == &kProbMod ? prob : sink;
   }
   const std::optional<Candidate>& of(const Kind& kind) const { return const_cast<Mods*>(this)->of(kind); }
@@ -310,11 +313,13 @@ private:
     if (one.mask) mask = this->given(one, *one.mask, kMaskMod);
     if (one.prob) prob = this->given(one, *one.prob, kProbMod);
     if (one.sink) sink = this->given(one, *one.sink, kSinkMod);
+    if (one.weight) weight = this->given(one, *one.weight, kWeightMod);
     if (!one.score && isNamed) score = named(body, kScoreMod);
     if (!one.mask && isNamed) mask = named(body, kMaskMod);
     const bool namesProb = tracer.globals.names.count("prob_mod");
     if (!one.prob && namesProb) prob = named(body, kProbMod);
     if (!one.sink) sink = named(body, kSinkMod);
+    if (!one.weight) weight = named(body, kWeightMod);
     if (isNamed || !tracer.diagnostics.empty()) return;
     std::vector<Candidate> scores = functionsOf(body, kScoreMod), masks = functionsOf(body, kMaskMod);
     // If the parameters of some are named as in mods, the others are not mods.
@@ -327,13 +332,15 @@ private:
     if (!one.prob && !namesProb) prob = only(functionsOf(body, kProbMod), kProbMod, ast);
   }
 
-  /// Returns the kind of mod that a function of the module is by its parameters, unless it is bound to prob_mod or
-  /// sink_mod.
+  /// Returns the kind of mod that a function of the module is by its parameters, unless it is bound to prob_mod,
+  /// sink_mod or weight_mod.
   const Kind* kindOfNamed(llvm::StringRef name, Object value) const {
     const auto is = [&](const Kind& kind) {
       return name == kind.name || (of(kind) && isSameFunction(value, of(kind)->function));
     };
-    return is(kSinkMod) ? &kSinkMod : is(kProbMod) ? &kProbMod : kindOf(value);
+    for (const Kind* kind : {&kSinkMod, &kProbMod, &kWeightMod})
+      if (is(*kind)) return kind;
+    return kindOf(value);
   }
 
   /// Returns the functions of the module of a kind. Imported functions do not count: they are helpers.
@@ -370,12 +377,12 @@ private:
     std::vector<std::string> places;
     for (const GivenMod& mod : given) {
       std::string names;
-      for (const std::optional<Object>& function : {mod.score, mod.mask, mod.prob, mod.sink})
+      for (const std::optional<Object>& function : {mod.score, mod.mask, mod.prob, mod.sink, mod.weight})
         if (function && !function->is<NoneObject>())
           names += (names.empty() ? "`" : " and `") + modName(*function) + "`";
       const std::string place = fmt::format("{} in line {}", names, lineOf(mod.at));
       if (!llvm::is_contained(places, place)) places.push_back(place);
-      for (const std::optional<Object>& function : {mod.mask, mod.score, mod.prob, mod.sink})
+      for (const std::optional<Object>& function : {mod.mask, mod.score, mod.prob, mod.sink, mod.weight})
         if (first.empty() && function && function->is<const Function*>())
           first = pickOf(*function->as<const Function*>());
     }
@@ -453,52 +460,52 @@ private:
 
   Object param(ParamKind kind) { return module.param(kind); }
 
-  Arguments arguments(bool withScore) {
-    Arguments result;
-    if (withScore) result.positional.push_back(param(ParamKind::Score));
-    for (ParamKind kind : {ParamKind::B, ParamKind::H, ParamKind::QIdx, ParamKind::KvIdx})
-      result.positional.push_back(param(kind));
-    return result;
+  /// Returns what the function of a mod returns for the parameters of its kind.
+  Object resultOf(const Candidate& candidate, const Kind& kind) {
+    warnOfOrder(candidate, kind);
+    tracer.at = tracer.resultLoc = candidate.loc;
+    Arguments arguments;
+    if (kind.arity == kScoreMod.arity) arguments.positional.push_back(param(ParamKind::Score));
+    for (ParamKind each : {ParamKind::B, ParamKind::H, ParamKind::QIdx, ParamKind::KvIdx})
+      if (each != ParamKind::KvIdx || kind.arity != kSinkMod.arity) arguments.positional.push_back(param(each));
+    const Object value = tracer.call(candidate.function, arguments);
+    tracer.at = tracer.resultLoc;
+    return checked(candidate.name, value);
   }
 
-  void traceScore(const Candidate& candidate) {
-    warnOfOrder(candidate, kScoreMod);
-    tracer.at = tracer.resultLoc = candidate.loc;
-    Object value = tracer.call(candidate.function, arguments(/*withScore=*/true));
-    tracer.at = tracer.resultLoc;
-    setScore(candidate.name, value);
+  Object checked(std::string_view name, Object value) {
+    value = decay(tracer, value);
+    if (value.is<NoneObject>()) tracer.fail(diag::returnsNone, name);
+    if (value.is<const Array*>() && value.as<const Array*>()->element) failUnindexed(tracer, *value.as<const Array*>());
+    return value;
   }
 
-  void traceMask(const Candidate& candidate) {
-    warnOfOrder(candidate, kMaskMod);
-    tracer.at = tracer.resultLoc = candidate.loc;
-    Object value = tracer.call(candidate.function, arguments(/*withScore=*/false));
-    tracer.at = tracer.resultLoc;
-    setMask(candidate.name, value);
-  }
+  void traceScore(const Candidate& candidate) { setScore(candidate.name, resultOf(candidate, kScoreMod)); }
+
+  void traceMask(const Candidate& candidate) { setMask(candidate.name, resultOf(candidate, kMaskMod)); }
 
   /// The weight takes the place of the score.
   void traceProb(const Candidate& candidate) {
-    warnOfOrder(candidate, kProbMod);
-    tracer.at = tracer.resultLoc = candidate.loc;
-    Object value = decay(tracer, tracer.call(candidate.function, arguments(/*withScore=*/true)));
-    tracer.at = tracer.resultLoc;
-    if (value.is<NoneObject>()) tracer.fail(diag::returnsNone, candidate.name);
+    const Object value = resultOf(candidate, kProbMod);
     std::optional<ir::Value> factor;
     if (value.isNumber()) factor = ir::probFactor(module, lift(tracer, value, ir::Type::F32));
     if (!factor) tracer.fail(diag::probResult, tracer.describe(value));
     module.setOutput(ir::kProbFactor, *factor);
   }
 
+  /// Its score is what score_mod returns, which is traced before.
+  void traceWeight(const Candidate& candidate) {
+    tracer.at = candidate.loc;
+    for (const Kind* other : {&kProbMod, &kSinkMod})
+      if (of(*other)) tracer.fail(diag::weightAlone, other->name);
+    const Object value = resultOf(candidate, kWeightMod);
+    if (!value.isNumber()) tracer.fail(diag::weightResult, tracer.describe(value));
+    module.setOutput({std::string(ir::kWeight), ir::kScore.params, lift(tracer, value, ir::Type::F32)});
+    ir::composeWeight(module);
+  }
+
   void traceSink(const Candidate& candidate) {
-    warnOfOrder(candidate, kSinkMod);
-    tracer.at = tracer.resultLoc = candidate.loc;
-    Arguments arguments;
-    for (ParamKind kind : {ParamKind::B, ParamKind::H, ParamKind::QIdx}) arguments.positional.push_back(param(kind));
-    const Object value = decay(tracer, tracer.call(candidate.function, arguments));
-    tracer.at = tracer.resultLoc;
-    if (value.is<NoneObject>()) tracer.fail(diag::returnsNone, candidate.name);
-    if (value.is<const Array*>() && value.as<const Array*>()->element) failUnindexed(tracer, *value.as<const Array*>());
+    const Object value = resultOf(candidate, kSinkMod);
     const bool isFloat = value.isTraced() && tracer.type(value.as<ir::Value>()) == ir::Type::F32;
     if (!isFloat && (!value.isNumber() || value.isTraced() || value.is<bool>()))
       tracer.fail(diag::sinkResult, candidate.name, tracer.describe(value));
@@ -524,18 +531,14 @@ private:
   }
 
   void setScore(std::string_view name, Object value) {
-    value = decay(tracer, value);
-    if (value.is<NoneObject>()) tracer.fail(diag::returnsNone, name);
-    if (value.is<const Array*>() && value.as<const Array*>()->element) failUnindexed(tracer, *value.as<const Array*>());
+    value = checked(name, value);
     if (!value.isNumber())
       tracer.fail(diag::scoreResult, name, tracer.describe(value), resultRepair(value, /*isMask=*/false));
     module.setOutput(ir::kScore, lift(tracer, value, ir::Type::F32));
   }
 
   void setMask(std::string_view name, Object value) {
-    value = decay(tracer, value);
-    if (value.is<NoneObject>()) tracer.fail(diag::returnsNone, name);
-    if (value.is<const Array*>() && value.as<const Array*>()->element) failUnindexed(tracer, *value.as<const Array*>());
+    value = checked(name, value);
     bool isBool = value.is<bool>() || (value.isTraced() && tracer.type(value.as<ir::Value>()) == ir::Type::Bool);
     if (!isBool) tracer.fail(diag::maskResult, name, tracer.describe(value), resultRepair(value, /*isMask=*/true));
     module.setOutput(ir::kMask, lift(tracer, value, ir::Type::Bool));
@@ -566,7 +569,7 @@ private:
 
   Tracer& tracer;
   ir::Module& module;
-  std::optional<Candidate> score, mask, prob, sink;
+  std::optional<Candidate> score, mask, prob, sink, weight;
 };
 
 } // namespace

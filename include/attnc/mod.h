@@ -112,6 +112,9 @@ public:
   bool hasProbMod() const;
   /// Returns whether a sink_mod adds a term to the denominators of rows.
   bool hasSinkMod() const;
+  /// Returns whether the mod computes the weights of v by a weight_mod, in place of the softmax. It then also changes
+  /// scores (hasScoreMod).
+  bool hasWeightMod() const;
   /// Returns whether score_mod masks scores by -inf. mask_mod then includes these masks.
   bool masksLifted() const;
   /// Returns whether the mod declares grids on which tokens lie.

@@ -36,6 +36,11 @@ struct ProofOptions {
   std::vector<std::string> nondecreasing; ///< Captured tensors whose elements do not decrease along the last axis.
   double seconds = 10;                    ///< Time for the solver.
   std::string solver;                     ///< Path of libz3. Default: $ATTNC_Z3, else the system's.
+  /// Whether the claim is about launches with KV lengths (Operands::kvLengths): all lengths from 1 to KV_LEN.
+  bool kvLengths = false;
+  /// Where queries stand in the launches. Default: FromLengths if kvLengths, else None. For FromLengths and Tensor the
+  /// claim is about queries that stand at a key: Tensor is all offsets for which a query does.
+  std::optional<QueryOffsets> offsets;
 };
 
 /// An element of a captured tensor, or a captured scalar, in an example.
@@ -65,25 +70,29 @@ struct Proof {
   std::string why;                        ///< Why it is undecided. Otherwise empty.
   ProblemShape problem;                   ///< Extents of the example.
   std::map<std::string, int64_t> extents; ///< Other extents of the example, by name.
+  std::optional<int64_t> kvLength;        ///< KV length of the example's sequence, for ProofOptions::kvLengths.
+  std::optional<int64_t> qOffset;         ///< Position of its first query, if queries have offsets.
   int64_t b = 0;                          ///< Batch entry of the example.
   int64_t h = 0;                          ///< Query head of the example.
-  int64_t qIdx = 0;                       ///< Query of the example.
+  int64_t qIdx = 0;                       ///< Query of the example, by position.
   int64_t kvIdx = 0;                      ///< Key of the example; 0 for EveryRowLives.
   std::vector<ExampleCapture> captures;   ///< Captures that the claim reads there.
   /// The mask of b and h, a line for each row: '#' live, '.' not, 'X' or 'o' the element in question, live or not.
-  /// Empty for more than 32 rows or columns.
+  /// Only 32 rows and columns around it if there are more.
   std::string picture;
+  int64_t pictureQIdx = 0;  ///< Query of the picture's first row, by position.
+  int64_t pictureKvIdx = 0; ///< Key of the picture's first column.
   /// Lines of the mod that make the score in question live, or masked. A false `&` is decided by its first false
   /// operand, a true `|` by its first true one. For EveryRowLives, the lines that mask the row.
   std::vector<TextLine> deciding;
 };
 
-/// Proves a claim about a mod, or finds an example against it, small extents first. It is about launches without KV
-/// lengths and query offsets: positions count from 0. Intervals and examples come first, then Z3
+/// Proves a claim about a mod, or finds an example against it, small extents first. It is about launches whose
+/// positions count from 0, unless the options say otherwise. Intervals and examples come first, then Z3
 /// (https://github.com/Z3Prover/z3), which is opened at run time. Integers are bit-vectors, f32 are IEEE floats,
 /// captured tensors are functions; an example of Z3 is evaluated before it is told. Without Z3, claims that neither
-/// intervals nor examples decide are Undecided. Needs no GPU. Errors (environment): `other` is missing, or one capture
-/// has two declarations.
+/// intervals nor examples decide are Undecided. Needs no GPU. Errors (environment): `other` is missing, one capture
+/// has two declarations, or a capture has a name that attnc reserves.
 Expected<Proof> prove(const Mod& mod, const Claim& claim, const ProofOptions& options = {});
 
 /// Returns the mod whose mask_mod is an expression: "kv_idx <= q_idx". It may use the captures of `mod`, and the

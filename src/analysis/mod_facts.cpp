@@ -67,6 +67,7 @@ std::vector<bool> tensorsOfSink(const ir::Module& module) {
 
 ScoreForm formOf(const ir::Module& module) {
   const std::optional<Value> score = module.output(ir::kScore);
+  if (module.output(ir::kIsWeight)) return ScoreForm::General;
   if (!score || isScore(module, *score)) return ScoreForm::Identity;
   const ir::Node& node = module[*score];
   const auto isSum = [&](unsigned i) {
@@ -114,6 +115,7 @@ ModFacts modFacts(const ir::Module& module) {
   const std::optional<Value> mask = module.output(ir::kMask);
   facts.masks = mask && !(module.isConst(*mask) && module.integer(*mask));
   facts.drops = module.output(ir::kDropSeed).has_value();
+  facts.isWeight = module.output(ir::kIsWeight).has_value();
   facts.hasProbMod = facts.drops || module.output(ir::kProbFactor);
   facts.readsTensors = llvm::is_contained(tensorsOfSink(module), false);
   facts.masksByHead = readsHead(module, {ir::kMask, ir::kKvBegin, ir::kKvEnd});

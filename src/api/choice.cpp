@@ -48,6 +48,10 @@ Expected<ir::Module> join(const std::vector<Mod>& mods, std::string_view which) 
   for (const Mod& mod : mods) {
     const ir::Module& from = tracedModule(mod);
     names += (names.empty() ? "" : ", ") + from.sourceName;
+    if (mod.hasWeightMod())
+      return Error::environment(
+          fmt::format("choice: {} has a weight_mod, and a launch has a softmax or none", mod.name()),
+          "choose between mods without one");
     auto import = ir::Import::into(*module, from);
     if (!import)
       return Error::environment(fmt::format("choice: {}", import.error().message),

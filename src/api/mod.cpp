@@ -164,6 +164,13 @@ Expected<Mod> Mod::parseIr(std::string_view text, std::string_view name) {
                       "it: write `prob * factor`, `prob / number`, or `where(keep, prob * factor, 0.0)`",
                       readable(name)),
           {});
+    if (module->output(ir::kWeight) && (module->output(ir::kProbFactor) || module->output(ir::kSink)))
+      return Error::mod(
+          fmt::format("{}: a weight_mod takes the place of the softmax, of which prob_mod and sink_mod are: "
+                      "leave these out",
+                      readable(name)),
+          {});
+    ir::composeWeight(*module);
     for (const ir::OutputRole* role = ir::kDerivedRoles; role != std::end(ir::kRoles); ++role)
       if (module->output(*role))
         return Error::mod(fmt::format("{}: the output `{}` is derived by attnc, a mod has `score` and `mask`",
@@ -185,6 +192,7 @@ const std::string& Mod::name() const { return impl->module.sourceName; }
 bool Mod::hasScoreMod() const { return impl->module.output(ir::kScore).has_value(); }
 bool Mod::hasMaskMod() const { return impl->module.output(ir::kMask).has_value(); }
 bool Mod::hasProbMod() const { return impl->module.output(ir::kProbFactor).has_value(); }
+bool Mod::hasWeightMod() const { return impl->module.output(ir::kIsWeight).has_value(); }
 bool Mod::hasSinkMod() const { return impl->module.output(ir::kSink).has_value(); }
 bool Mod::masksLifted() const { return impl->module.liftsMasks; }
 bool Mod::declaresGrids() const { return !impl->traced.grids.empty(); }

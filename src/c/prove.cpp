@@ -20,7 +20,8 @@ attnc_status attnc_prove(const attnc_mod* mod, const attnc_claim* claim, const c
     if (arguments.given(claim, "claim")) readStruct(arguments, claim, all, "claim");
     if (all.kind < ATTNC_CLAIM_HOLDS || all.kind > ATTNC_CLAIM_SAME)
       arguments.refuse({"claim", "kind"}, fmt::format("is {}, which is no kind of claim", all.kind));
-    readReserved(arguments, all.reserved, {"claim", "reserved"});
+    const std::optional<QueryOffsets> offsets = readOffsets(arguments, all.offsets, {"claim", "offsets"});
+    const bool kvLengths = readFlag(arguments, all.kv_lengths, {"claim", "kv_lengths"});
     const Place assumptions{"claim", "assumptions"};
     if (all.assumption_count && arguments.given(all.assumptions, assumptions))
       for (size_t i = 0; i < all.assumption_count; ++i) arguments.given(all.assumptions[i], assumptions.at(i));
@@ -31,7 +32,7 @@ attnc_status attnc_prove(const attnc_mod* mod, const attnc_claim* claim, const c
       ATTNC_TRY_AS(property, propertyOf(mod->mod, all.property));
       what.other = *std::move(property);
     }
-    ProofOptions how{.solver = all.solver ? all.solver : ""};
+    ProofOptions how{.solver = all.solver ? all.solver : "", .kvLengths = kvLengths, .offsets = offsets};
     if (all.seconds != 0) how.seconds = all.seconds;
     for (size_t i = 0; i < all.assumption_count; ++i) how.assumptions.push_back(all.assumptions[i]->mod);
     if (all.assume) ATTNC_TRY(addAssumptions(mod->mod, all.assume, how));

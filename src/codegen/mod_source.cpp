@@ -432,6 +432,7 @@ Written writeStruct(const Program& program, const analysis::ModFacts& facts, con
   addFlag("kColumnsLoad", columnsLoad);
   if (probFactor) addFlag("kHasProbMod", true);
   if (facts.drops) addFlag("kDrops", true);
+  if (facts.isWeight) addFlag("kIsWeight", true);
   if (sink) addFlag("kHasSink", true);
   if (dScore) addFlag("kPassesGradient", facts.passesGradient);
   if (dScore) addFlag("kKeepsGradient", facts.keepsGradient);

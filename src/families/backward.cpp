@@ -106,6 +106,7 @@ std::vector<std::string> backwardSm80Candidates(const Request& request) {
 const FamilyRow kBackwardNaive{.kind = KernelKind::Backward,
                                .family = Family::Naive,
                                .takesProbMods = FamilyRow::ProbMods::All,
+                               .takesWeightMods = true,
                                .takes = {Feature::Offsets, Feature::Ragged, Feature::BlockMask, Feature::F32,
                                          Feature::Gradients, Feature::Deterministic, Feature::Tangents},
                                .unserved = unservedByBackwardNaive,

@@ -46,6 +46,12 @@ std::string unservedBy(const FamilyRow& row, const Request& request) {
       return "takes no prob_mod but dropout, whose factor is 0 or one positive number";
     if (request.options.features.has(Feature::Fp8Q)) return "takes no prob_mod with q of e4m3";
   }
+  if (request.mod->facts.isWeight && row.kind != KernelKind::BlockMask) {
+    if (!row.takesWeightMods) return "takes no weight_mod";
+    if (request.options.features.has(Feature::Fp8Q) && row.family != Family::Naive)
+      return "takes no weight_mod with q of e4m3";
+    if (request.options.features.has(Feature::RowMax)) return "has no row maximum with a weight_mod";
+  }
   return row.unserved(request);
 }
 

@@ -31,7 +31,8 @@ struct FamilyRow {
     All,
   };
   ProbMods takesProbMods = ProbMods::None;
-  Features takes; ///< what its kernels take; they serve no request with another feature
+  bool takesWeightMods = false; ///< whether it takes mods with a weight_mod
+  Features takes;               ///< what its kernels take; they serve no request with another feature
   /// Returns why it does not serve a request that has only features of `takes`, phrased to follow its name: "needs arch
   /// sm_90a". Empty if it serves it.
   std::string (*unserved)(const Request& request) = nullptr;

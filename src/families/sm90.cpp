@@ -81,23 +81,23 @@ Tile sm90Fp8Tile(const Request& request) {
 
 /// A consumer warpgroup has 64 rows. Three warpgroups (192 rows, 160 registers per thread) pay off at head dim 64 if
 /// rows need not match a mask's blocks and the mod needs few registers. Addresses of loads for every score take some,
-/// and so do addresses of pages, and more than four words that the mod keeps of each row. With lists, blockN divides
-/// the block.
+/// and so do addresses of pages, more than four words that the mod keeps of each row, and weight_mods. With lists,
+/// blockN divides the block.
 Tile sm90Tile(const Request& request) {
   const KernelOptions& options = request.options;
   if (options.features.has(Feature::Fp8Q)) return sm90Fp8Tile(request);
   const int widest = std::max(options.headDim, options.headDimV);
   const Weight weight = factsOf(*request.mod).weight;
-  const bool lists = options.blockSparse, heavy = weight == Weight::Heavy;
+  const bool lists = options.blockSparse, heavy = weight == Weight::Heavy, isWeight = request.mod->facts.isWeight;
   if (widest <= 64) {
     if (lists) return {128, 128, 8};
     if (heavy) return {128, 64, 8};
-    return options.pageSize || request.mod->source.rowBytes > 16 ? Tile{128, 128, 8} : Tile{192, 128, 12};
+    return options.pageSize || request.mod->source.rowBytes > 16 || isWeight ? Tile{128, 128, 8} : Tile{192, 128, 12};
   }
   if (widest <= 128) return {128, heavy ? 64 : 128, 8};
   if (lists) return {128, 64, 8};
   if (heavy) return {128, widest <= 192 ? 64 : 48, 8};
-  if (weight == Weight::Gather) return {128, 64, 8}; // shared memory is needed for what is loaded by column
+  if (weight == Weight::Gather || isWeight) return {128, 64, 8}; // what is loaded by column needs shared memory
   return {128, widest > 192 ? 80 : options.headDimV <= 128 ? 128 : 96, 8};
 }
 
@@ -292,6 +292,7 @@ const FamilyRow kForwardSm90{.kind = KernelKind::Forward,
                              .madeFor = 90,
                              .walksBounds = true,
                              .takesProbMods = FamilyRow::ProbMods::All,
+                             .takesWeightMods = true,
                              .takes = {Feature::Lengths, Feature::Offsets, Feature::Pages, Feature::Appends,
                                        Feature::Ragged, Feature::BlockMask, Feature::RowMax, Feature::Fp8Kv,
                                        Feature::Fp8Q, Feature::RowScales},

@@ -156,7 +156,7 @@ namespace {
 /// "masksLifted", "captures"}. A line of 0 means: not in the text.
 JsonReport modJson(const Mod& mod) {
   JsonReport json{{"mod", mod.name()}, {"functions", JsonReport::array()}};
-  if (mod.hasScoreMod()) json["functions"].push_back("score_mod");
+  if (mod.hasScoreMod()) json["functions"].push_back(mod.hasWeightMod() ? "weight_mod" : "score_mod");
   if (mod.hasMaskMod()) json["functions"].push_back("mask_mod");
   if (mod.hasProbMod()) json["functions"].push_back("prob_mod");
   if (mod.hasSinkMod()) json["functions"].push_back("sink_mod");
@@ -369,9 +369,12 @@ std::string toJson(const Proof& proof) {
   for (const ExampleCapture& capture : proof.captures)
     captures.push_back({{"name", capture.name}, {"index", capture.index}, {"value", capture.value}});
   for (const TextLine& line : proof.deciding) deciding.push_back({{"line", line.number}, {"text", line.text}});
-  json["example"] = {{"extents", extents},       {"b", proof.b},          {"h", proof.h},
-                     {"q_idx", proof.qIdx},      {"kv_idx", proof.kvIdx}, {"captures", captures},
-                     {"picture", proof.picture}, {"deciding", deciding}};
+  json["example"] = {
+      {"extents", extents},       {"b", proof.b},          {"h", proof.h},
+      {"q_idx", proof.qIdx},      {"kv_idx", proof.kvIdx}, {"captures", captures},
+      {"picture", proof.picture}, {"deciding", deciding},  {"picture_at", {proof.pictureQIdx, proof.pictureKvIdx}}};
+  if (proof.kvLength) json["example"]["kv_length"] = *proof.kvLength;
+  if (proof.qOffset) json["example"]["q_offset"] = *proof.qOffset;
   return textOf(json);
 }
 

@@ -126,6 +126,9 @@ public:
     return ofSink ? ofSink->evaluate(0, b, h, q, 0).real : -std::numeric_limits<double>::infinity();
   }
 
+  /// Returns whether scores are weights, in place of the softmax (kIsWeight).
+  bool isWeight() const { return module->output(kIsWeight).has_value(); }
+
   /// Returns any value as a double (exact for bool, i32, f32). Slow, since it compiles the value anew; for repeated use
   /// keep an Evaluator.
   double value(Value value, float score, int64_t b, int64_t h, int64_t q, int64_t kv) const;

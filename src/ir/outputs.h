@@ -61,6 +61,10 @@ inline constexpr OutputRole kProbFactor = {
 /// Missing, or -inf: no term.
 inline constexpr OutputRole kSink = {"sink", Type::F32, {ParamKind::B, ParamKind::H, ParamKind::QIdx}};
 
+/// True in a module whose output score is the weight that multiplies v, in place of the softmax (weight_mod). Weights
+/// of elements that are not live are 0. Such a module has neither prob_factor nor sink. Missing: there is a softmax.
+inline constexpr OutputRole kIsWeight = {"is_weight", Type::Bool, {}};
+
 // Outputs that passes derive for kernels (src/passes/derive.h). In a module with any of the first five, the output
 // score is what remains: score_mod(s) = scale_out * score(scale_in * s) + row_shift. A missing factor is 1, a missing
 // term 0.
@@ -127,13 +131,13 @@ inline constexpr OutputRole kVariant = {"variant", Type::I32, {ParamKind::B, Par
 
 /// All roles, in the order in which a module keeps their outputs.
 inline constexpr OutputRole kRoles[] = {
-    kScore,     kMask,      kDScore,   kProbFactor, kSink,    kScaleIn, kScaleOut, kRowShift, kKvSlope,  kKvTerm,
-    kKvBegin,   kKvEnd,     kKvLength, kQOffset,    kQLength, kQStart,  kKvStart,  kQFactor,  kKvFactor, kDropSeed,
-    kDropBelow, kDropAbove, kDropRest, kKeptFactor, kTScore,  kTDScore, kTSink,    kVariant};
+    kScore,    kMask,      kDScore,    kProbFactor, kSink,       kIsWeight, kScaleIn, kScaleOut, kRowShift, kKvSlope,
+    kKvTerm,   kKvBegin,   kKvEnd,     kKvLength,   kQOffset,    kQLength,  kQStart,  kKvStart,  kQFactor,  kKvFactor,
+    kDropSeed, kDropBelow, kDropAbove, kDropRest,   kKeptFactor, kTScore,   kTDScore, kTSink,    kVariant};
 /// The roles about sequences.
 inline constexpr OutputRole kSequenceRoles[] = {kKvLength, kQOffset, kQLength, kQStart, kKvStart};
 /// The roles that passes derive for kernels.
-inline constexpr const OutputRole* kDerivedRoles = kRoles + 5;
+inline constexpr const OutputRole* kDerivedRoles = kRoles + 6;
 /// Returns the role of this name; null if the name is not well known.
 const OutputRole* roleNamed(llvm::StringRef name);
 

@@ -1,5 +1,6 @@
 #include "ir/prob_factor.h"
 
+#include "ir/import.h"
 #include "ir/walk.h"
 
 #include <llvm/ADT/DenseMap.h>
@@ -77,6 +78,27 @@ bool factorProb(Module& module) {
   module.dropOutput(kProb);
   module.setOutput(kProbFactor, *factor);
   return true;
+}
+
+/// Returns the weight of a score: that of each choice, and 0 for a written -inf.
+static Value weightOf(Module& module, Import& import, Value weight, Value score) {
+  const Node node = module[score];
+  if (module.isConst(score) && module.f32(score) == -std::numeric_limits<float>::infinity()) return module.constF32(0);
+  if (node.op != Op::Select) return import.copy(weight, ParamKind::Score, score);
+  const Value a = weightOf(module, import, weight, node.operands[1]),
+              b = weightOf(module, import, weight, node.operands[2]);
+  return module.make(Op::Select, Type::F32, {node.operands[0], a, b}, 0, node.line);
+}
+
+void composeWeight(Module& module) {
+  const std::optional<Value> weight = module.output(kWeight);
+  if (!weight) return;
+  const Module from = module;
+  Import import = *Import::into(module, from); // the same declarations
+  const Value score = module.output(kScore).value_or(module.param(ParamKind::Score));
+  module.dropOutput(kWeight);
+  module.setOutput(kScore, weightOf(module, import, *weight, score));
+  module.setOutput(kIsWeight, module.constBool(true));
 }
 
 } // namespace attnc::ir

@@ -1,5 +1,8 @@
+// prob_mod and weight_mod as outputs of a module.
+//
 // In: a value computed from the parameter `score`, which stands for a weight of the softmax. Out: the factor that it
-// multiplies the weight by. Not: functions of the weight that are no multiples of it.
+// multiplies the weight by. Not: functions of the weight that are no multiples of it. For a weight_mod, `score` is what
+// score_mod returns. Out: the weight as a function of the score before score_mod.
 #pragma once
 
 #include "ir/ir.h"
@@ -17,5 +20,11 @@ std::optional<Value> probFactor(Module& module, Value value);
 inline constexpr std::string_view kProb = "prob";
 /// Replaces the output kProb, if there is one, by kProbFactor. Returns false if no factor is found.
 bool factorProb(Module& module);
+
+/// Name of the output of IR text that is what a weight_mod returns.
+inline constexpr std::string_view kWeight = "weight";
+/// Replaces the output kWeight, if there is one, by the weight as kScore, and kIsWeight. Where score_mod writes -inf,
+/// it is 0.
+void composeWeight(Module& module);
 
 } // namespace attnc::ir

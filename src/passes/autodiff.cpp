@@ -316,6 +316,9 @@ std::vector<std::string> floatCaptures(const ir::Module& module) {
 
 Expected<Gradients> differentiate(const ir::Module& module, llvm::ArrayRef<std::string> captures,
                                   const PipelineOptions& options, bool withTangents) {
+  if (withTangents && module.output(ir::kIsWeight))
+    return Error::environment("mods with a weight_mod have no tangents, and so no second derivatives",
+                              "leave the weight_mod out");
   if (const std::optional<Value> factor = module.output(ir::kProbFactor)) {
     const std::vector<bool> needed = ir::neededBy(module, *factor);
     for (uint32_t id = 0; id < module.size(); ++id)

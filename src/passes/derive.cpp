@@ -18,6 +18,7 @@ Status deriveForKernels(ir::Module& module, Algebra algebra, const PipelineOptio
     for (const ir::OutputRole& role : {ir::kMask, ir::kDScore, ir::kProbFactor, ir::kSink}) module.dropOutput(role);
     return {};
   }
+  if (module.output(ir::kIsWeight)) algebra.scale = algebra.rowShift = false;
   if (algebra.drops) order.push_back(*findPass("derive-drops"));
   if (algebra.scale) order.push_back(*findPass("derive-scale"));
   if (algebra.rowShift)

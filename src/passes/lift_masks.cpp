@@ -231,7 +231,7 @@ bool hasInfinity(const ir::Module& module) {
 
 Status liftMasks(ir::Module& module, const PassContext&) {
   const std::optional<Value> score = module.output(ir::kScore);
-  if (!score || !hasInfinity(module)) return {};
+  if (!score || module.output(ir::kIsWeight) || !hasInfinity(module)) return {};
   if (Lifter(module, *score).run()) module.liftsMasks = true;
   module = rebuild(module, keep);
   return {};

@@ -34,7 +34,9 @@ static void addAccesses(std::vector<CaptureAccess>& captures, const ir::Module& 
 
 /// Adds the mods that a mod chooses between. Kernels with gradients compute the choice itself.
 static Status addVariants(KernelMod& mod, passes::Algebra algebra) {
-  if (!algebra.variants || mod.module.output(ir::kDScore) || mod.module.output(ir::kProbFactor)) return {};
+  if (!algebra.variants) return {};
+  for (const ir::OutputRole& role : {ir::kDScore, ir::kProbFactor, ir::kIsWeight})
+    if (mod.module.output(role)) return {};
   const std::optional<analysis::Variants> variants = analysis::findVariants(mod.module);
   if (!variants) return {};
   for (size_t i = 0; i < variants->size(); ++i) {
@@ -77,7 +79,7 @@ Expected<KernelMod> makeKernelMod(const ir::Module& module, ModForm form, const 
     addAccesses(mod.captures, factors->module, factors->gradients.places, true);
     ATTNC_TRY(dropPlaces(mod.module, gone));
   }
-  if (form.algebra.lowRank == LowRank::Kept && !form.onGrid) {
+  if (form.algebra.lowRank == LowRank::Kept && !form.onGrid && !module.output(ir::kIsWeight)) {
     mod.lowRank = analysis::lowRank(module);
     if (mod.lowRank.term) {
       ModForm without = form;

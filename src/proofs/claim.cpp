@@ -50,25 +50,51 @@ void addConditions(Module& module, Import& import, const Module& from, llvm::Str
 /// What all claims begin with: the mask and the assumptions.
 struct Begun {
   Module module;
-  Value live, assumed;
+  Value mask, live, assumed;   ///< live: the mask of elements before the length
+  std::optional<Value> length; ///< of the sequence's keys, if it has its own
 
   static Expected<Begun> make(const Module& mask, llvm::ArrayRef<const Module*> assumptions) {
     Begun begun;
     begun.module.sourceName = mask.sourceName;
     ATTNC_TRY_AS(import, Import::into(begun.module, mask));
-    begun.live = maskOf(begun.module, *import, mask);
+    for (const ir::OutputRole& role : {ir::kKvLength, ir::kQOffset})
+      if (const auto value = mask.output(role)) begun.module.setOutput(role, import->copy(*value));
+    begun.length = begun.module.output(ir::kKvLength);
+    begun.mask = maskOf(begun.module, *import, mask);
+    begun.live = begun.beforeLength(begun.mask, begun.module.param(ParamKind::KvIdx));
     addConditions(begun.module, *import, mask, "");
     ATTNC_TRY_AS(all, allOf(begun.module, assumptions));
-    begun.assumed = *all;
+    begun.assumed = both(begun.module, begun.isQueryAtKey(), *all);
     begun.module.setOutput(kLive, ir::kMask.params, begun.live);
     begun.module.setOutput(kAssumed, ir::kMask.params, begun.assumed);
     return begun;
+  }
+
+  /// Returns whether a column lives, which the mask is true for.
+  Value beforeLength(Value mask, Value column) { return length ? both(module, mask, isBelow(column, *length)) : mask; }
+
+  Value keys() { return length.value_or(module.dim(unsigned(ir::BuiltinDim::KvLen))); }
+
+  /// Returns the module of the claim that this holds for elements before the length.
+  Module ofElements(Value claim) && {
+    if (length) claim = either(module, claim, inverse(module, isBelow(module.param(ParamKind::KvIdx), *length)));
+    return std::move(*this).finished(claim);
   }
 
   /// Returns the module of the claim that this holds where the assumptions do.
   Module finished(Value claim) && {
     module.setOutput(ir::kMask, either(module, inverse(module, assumed), claim));
     return std::move(module);
+  }
+
+private:
+  Value isBelow(Value a, Value b) { return module.make(Op::Lt, Type::Bool, {a, b}); }
+
+  Value isQueryAtKey() {
+    const Value hasKeys = length ? isBelow(module.constInt(Type::I32, 0), *length) : module.constBool(true);
+    if (!module.offsetsQueries) return hasKeys;
+    const Value q = module.param(ParamKind::QIdx), before = isBelow(q, module.constInt(Type::I32, 0));
+    return both(module, hasKeys, both(module, inverse(module, before), isBelow(q, keys())));
   }
 };
 
@@ -81,8 +107,8 @@ Expected<Module> claimOf(const Module& mask, const Module& property, bool never,
   ATTNC_TRY_AS(import, Import::into(module, property));
   const Value holds = maskOf(module, *import, property);
   addConditions(module, *import, property, "property_");
-  const Value claim = either(module, inverse(module, begun->live), never ? inverse(module, holds) : holds);
-  return (*std::move(begun)).finished(claim);
+  const Value claim = either(module, inverse(module, begun->mask), never ? inverse(module, holds) : holds);
+  return (*std::move(begun)).ofElements(claim);
 }
 
 Expected<Module> claimOfNone(const Module& mask, bool rows, llvm::ArrayRef<const Module*> assumptions) {
@@ -96,7 +122,7 @@ Expected<Module> claimOfSame(const Module& mask, const Module& other, bool score
   ATTNC_TRY_AS(begun, Begun::make(mask, assumptions));
   Module& module = begun->module;
   ATTNC_TRY_AS(import, Import::into(module, other));
-  Value claim = module.make(Op::Eq, Type::Bool, {begun->live, maskOf(module, *import, other)});
+  Value claim = module.make(Op::Eq, Type::Bool, {begun->mask, maskOf(module, *import, other)});
   addConditions(module, *import, other, "other_");
   if (scores) {
     ATTNC_TRY_AS(ofMask, Import::into(module, mask));
@@ -118,7 +144,9 @@ Expected<Module> claimOfSame(const Module& mask, const Module& other, bool score
       return factor ? from.copy(*factor) : module.constF32(1);
     };
     const Value isSameFactor = module.make(Op::Eq, Type::Bool, {factorOf(*ofMask, mask), factorOf(*import, other)});
-    claim = both(module, claim, either(module, inverse(module, begun->live), both(module, equal, isSameFactor)));
+    claim = both(module, claim, either(module, inverse(module, begun->mask), both(module, equal, isSameFactor)));
+    if (mask.output(ir::kIsWeight).has_value() != other.output(ir::kIsWeight).has_value())
+      claim = both(module, claim, inverse(module, begun->mask));
     const auto sinkOf = [&](Import& from, const Module& its) {
       const std::optional<Value> sink = its.output(ir::kSink);
       return sink ? from.copy(*sink) : module.constF32(-std::numeric_limits<float>::infinity());
@@ -127,7 +155,7 @@ Expected<Module> claimOfSame(const Module& mask, const Module& other, bool score
     claim = both(module, claim,
                  either(module, module.make(Op::Eq, Type::Bool, {mine, its}), both(module, isNaN(mine), isNaN(its))));
   }
-  return (*std::move(begun)).finished(claim);
+  return (*std::move(begun)).ofElements(claim);
 }
 
 Expected<Module> claimOfRows(const Module& mask, const Module* bounds, llvm::ArrayRef<const Module*> assumptions) {
@@ -136,9 +164,8 @@ Expected<Module> claimOfRows(const Module& mask, const Module* bounds, llvm::Arr
   const auto i32 = [&](Op op, Value a, Value b) { return module.make(op, Type::I32, {a, b}); };
   const Value zero = module.constInt(Type::I32, 0), one = module.constInt(Type::I32, 1);
   const Value q = module.param(ParamKind::QIdx), qLen = module.dim(unsigned(ir::BuiltinDim::QLen)),
-              kvLen = module.dim(unsigned(ir::BuiltinDim::KvLen));
-  const Value last = i32(Op::Sub, kvLen, one);
-  llvm::SmallVector<Value, 6> columns = {q, zero, last, i32(Op::Add, q, i32(Op::Sub, kvLen, qLen))};
+              keys = begun->keys(), last = i32(Op::Sub, keys, one);
+  llvm::SmallVector<Value, 6> columns = {q, zero, last, i32(Op::Add, q, i32(Op::Sub, keys, qLen))};
   if (bounds) {
     ATTNC_TRY_AS(ofBounds, Import::into(module, *bounds));
     if (const auto begin = bounds->output(ir::kKvBegin)) columns.push_back(ofBounds->copy(*begin));
@@ -146,8 +173,10 @@ Expected<Module> claimOfRows(const Module& mask, const Module* bounds, llvm::Arr
   }
   ATTNC_TRY_AS(import, Import::into(module, mask));
   Value claim = module.constBool(false);
-  for (Value column : columns)
-    claim = either(module, claim, maskOf(module, *import, mask, i32(Op::Min, i32(Op::Max, column, zero), last)));
+  for (Value column : columns) {
+    const Value inside = i32(Op::Min, i32(Op::Max, column, zero), last);
+    claim = either(module, claim, maskOf(module, *import, mask, inside));
+  }
   return (*std::move(begun)).finished(claim);
 }
 
@@ -157,8 +186,10 @@ Expected<Module> claimOfShortRows(const Module& mask, int64_t columns, llvm::Arr
   ATTNC_TRY_AS(import, Import::into(module, mask));
   const Value kvLen = module.dim(unsigned(ir::BuiltinDim::KvLen));
   Value claim = module.make(Op::Ne, Type::Bool, {kvLen, module.constInt(Type::I32, columns)});
-  for (int64_t column = 0; column < columns; ++column)
-    claim = either(module, claim, maskOf(module, *import, mask, module.constInt(Type::I32, column)));
+  for (int64_t column = 0; column < columns; ++column) {
+    const Value at = module.constInt(Type::I32, column);
+    claim = either(module, claim, begun->beforeLength(maskOf(module, *import, mask, at), at));
+  }
   return (*std::move(begun)).finished(claim);
 }
 

@@ -1,5 +1,6 @@
 // A claim about a mask as a module whose mask is true wherever the claim holds. Its outputs kLive and kAssumed are the
-// mask itself, and whether the assumptions hold.
+// mask itself, and whether the assumptions hold. Masks of sequences with lengths and offsets (the pass `sequences`)
+// live before the length; claims about them assume that there are keys, and that the query stands at one of them.
 #pragma once
 
 #include "attnc/error.h"

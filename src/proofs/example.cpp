@@ -18,7 +18,7 @@ namespace {
 
 constexpr int64_t kMaxBytes = 64 << 20;
 constexpr int64_t kMostDrawn = 1 << 22; // elements
-constexpr int64_t kMostRows = 32;       // of a picture
+constexpr int64_t kMostRows = 32;       // of a picture, and columns
 
 int64_t extentOf(const ir::Module& module, const ir::Extent& extent, const Launch& launch) {
   if (!extent.isNamed) return extent.value;
@@ -43,6 +43,15 @@ void forEachIndex(llvm::ArrayRef<int64_t> shape, llvm::function_ref<void(llvm::A
 double doubleOf(ir::Type type, Number number) {
   return type == ir::Type::F32 ? double(number.real) : double(number.integer);
 }
+
+/// Returns an output about the sequence of a batch entry; `otherwise` if the claim has none.
+int64_t ofSequence(const ir::Module& claim, const Launch& launch, const ir::OutputRole& role, int64_t b,
+                   int64_t otherwise) {
+  const std::optional<ir::Value> value = claim.output(role);
+  return value ? ir::Evaluator(claim, launch.bound(), *value).evaluate(0, b, 0, 0, 0).integer : otherwise;
+}
+
+bool isOfSequences(llvm::StringRef tensor) { return llvm::is_contained(ir::kSequenceTensors, tensor); }
 
 std::string textOf(ir::Type type, Number number) {
   if (type == ir::Type::Bool) return number.integer ? "True" : "False";
@@ -149,11 +158,13 @@ int64_t Launch::elements() const {
 std::optional<Element> failureIn(const ir::Module& claim, const Launch& launch) {
   const ir::Evaluator holds(claim, launch.bound(), *claim.output(ir::kMask));
   const ProblemShape& p = launch.problem;
-  for (int64_t b = 0; b < p.batch; ++b)
+  for (int64_t b = 0; b < p.batch; ++b) {
+    const int64_t first = ofSequence(claim, launch, ir::kQOffset, b, 0);
     for (int64_t h = 0; h < p.qHeads; ++h)
-      for (int64_t q = 0; q < p.qLen; ++q)
+      for (int64_t q = first; q < first + p.qLen; ++q)
         for (int64_t kv = 0; kv < p.kvLen; ++kv)
           if (!holds.evaluate(0, b, h, q, kv).integer) return Element{b, h, q, kv};
+  }
   return std::nullopt;
 }
 
@@ -173,10 +184,12 @@ bool isRowDead(const ir::Module& claim, const Launch& launch, const Element& at)
 
 std::optional<Element> deadRowIn(const ir::Module& claim, const Launch& launch) {
   const ProblemShape& p = launch.problem;
-  for (int64_t b = 0; b < p.batch; ++b)
+  for (int64_t b = 0; b < p.batch; ++b) {
+    const int64_t first = ofSequence(claim, launch, ir::kQOffset, b, 0);
     for (int64_t h = 0; h < p.qHeads; ++h)
-      for (int64_t q = 0; q < p.qLen; ++q)
+      for (int64_t q = first; q < first + p.qLen; ++q)
         if (isRowDead(claim, launch, {b, h, q})) return Element{b, h, q};
+  }
   return std::nullopt;
 }
 
@@ -200,6 +213,8 @@ std::optional<Element> drawFailure(const ir::Module& module, const std::set<std:
         int64_t last = 0;
         const auto elementOf = [&](size_t tensor, llvm::ArrayRef<int64_t> index) {
           const ir::TensorCapture& capture = module.tensors[tensor];
+          if (isOfSequences(capture.name))
+            return Number{.integer = below(uint64_t(launch.problem.kvLen)) + (capture.name == ir::kKvLengthsTensor)};
           const bool isSorted = nondecreasing.count(capture.name), isBool = capture.dtype == DType::Bool;
           int64_t value = isBool ? below(2) : below(4) - (capture.dtype != DType::U8 && below(8) == 0 ? 2 : 0);
           if (isSorted) value = last = (index.empty() || index.back() == 0 ? 0 : last) + below(2);
@@ -224,6 +239,10 @@ void tell(const ir::Module& claim, const Launch& launch, const Element& at, bool
   proof.deciding = decidingLines(claim, launch, at, isRow, text);
   proof.problem = launch.problem, proof.extents = launch.extents;
   proof.b = at.b, proof.h = at.h, proof.qIdx = at.q, proof.kvIdx = at.kv;
+  const int64_t keys = ofSequence(claim, launch, ir::kKvLength, at.b, launch.problem.kvLen),
+                first = ofSequence(claim, launch, ir::kQOffset, at.b, 0);
+  if (claim.output(ir::kKvLength)) proof.kvLength = keys;
+  if (claim.offsetsQueries) proof.qOffset = first;
   const ir::Value root = *claim.output(ir::kMask);
   const std::vector<Number> values = ir::valuesAt(claim, launch.bound(), root, 0, at.b, at.h, at.q, at.kv);
   const std::vector<bool> needed = ir::neededBy(claim, root);
@@ -238,6 +257,7 @@ void tell(const ir::Module& claim, const Launch& launch, const Element& at, bool
     }
     if (node.op != ir::Op::Load) continue;
     const ir::TensorCapture& tensor = claim.tensors[size_t(node.attr)];
+    if (isOfSequences(tensor.name)) continue;
     ExampleCapture element{.name = tensor.name, .value = textOf(node.type, values[id])};
     for (unsigned axis = 0; axis < node.operands.size(); ++axis) {
       const int64_t end = extentOf(claim, tensor.shape[axis], launch);
@@ -245,11 +265,19 @@ void tell(const ir::Module& claim, const Launch& launch, const Element& at, bool
     }
     if (told.insert({element.name, element.index}).second) proof.captures.push_back(element);
   }
-  if (launch.problem.qLen > kMostRows || launch.problem.kvLen > kMostRows) return;
+  const auto begin = [](int64_t first, int64_t count, int64_t at) {
+    return std::clamp(at - kMostRows / 2, first, first + std::max<int64_t>(count - kMostRows, 0));
+  };
+  proof.pictureQIdx = begin(first, launch.problem.qLen, at.q);
+  proof.pictureKvIdx = begin(0, launch.problem.kvLen, at.kv);
+  const int64_t qEnd = std::min(first + launch.problem.qLen, proof.pictureQIdx + kMostRows),
+                kvEnd = std::min(launch.problem.kvLen, proof.pictureKvIdx + kMostRows);
   const ir::Evaluator lives(claim, launch.bound(), *claim.output(kLive));
-  for (int64_t q = 0; q < launch.problem.qLen; ++q) {
-    for (int64_t kv = 0; kv < launch.problem.kvLen; ++kv) {
-      const bool isLive = lives.evaluate(0, at.b, at.h, q, kv).integer, isHere = q == at.q && (isRow || kv == at.kv);
+  for (int64_t q = proof.pictureQIdx; q < qEnd; ++q) {
+    const bool isAtKey = !claim.offsetsQueries || (q >= 0 && q < keys);
+    for (int64_t kv = proof.pictureKvIdx; kv < kvEnd; ++kv) {
+      const bool isLive = isAtKey && lives.evaluate(0, at.b, at.h, q, kv).integer,
+                 isHere = q == at.q && (isRow || kv == at.kv);
       proof.picture += isHere ? (isLive ? 'X' : 'o') : isLive ? '#' : '.';
     }
     proof.picture += '\n';

@@ -38,7 +38,13 @@ Status addAssumptions(const Mod& mod, std::string_view text, ProofOptions& optio
     llvm::StringRef sorted = part.trim();
     if (sorted.empty()) continue;
     if (!sorted.consume_back(" does not decrease")) {
-      ATTNC_TRY_AS(assumption, propertyOf(mod, part, name));
+      auto assumption = propertyOf(mod, part, name);
+      if (!assumption) {
+        Error error = std::move(assumption).error();
+        if (error.blame == Blame::Mod)
+          error.message += "note: an assumption is an expression, or \"NAME does not decrease\"\n";
+        return error;
+      }
       options.assumptions.push_back(*std::move(assumption));
       continue;
     }

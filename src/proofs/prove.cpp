@@ -1,5 +1,6 @@
 #include "attnc/prove.h"
 
+#include "api/mod_impl.h"
 #include "api/own_stack.h"
 #include "ir/outputs.h"
 #include "passes/derive.h"
@@ -150,7 +151,22 @@ private:
 } // namespace
 
 Expected<Proof> prove(const Mod& mod, const Claim& claim, const ProofOptions& options) {
-  return onOwnStack([&] { return Prover(mod, claim, options).run(); });
+  return onOwnStack([&]() -> Expected<Proof> {
+    const QueryOffsets ofLaunch = options.kvLengths ? QueryOffsets::FromLengths : QueryOffsets::None;
+    const passes::SequenceForm form{.lengths = options.kvLengths, .offsets = options.offsets.value_or(ofLaunch)};
+    if (form.isPlain()) return Prover(mod, claim, options).run();
+    Claim what = claim;
+    ProofOptions how = options;
+    ATTNC_TRY_AS(whole, sequencesMod(mod, form, {}));
+    std::vector<Mod*> others;
+    for (Mod& assumption : how.assumptions) others.push_back(&assumption);
+    if (what.other) others.push_back(&*what.other);
+    for (Mod* other : others) {
+      ATTNC_TRY_AS(placed, sequencesMod(*other, form, {}));
+      *other = *std::move(placed);
+    }
+    return Prover(*whole, what, how).run();
+  });
 }
 
 } // namespace attnc

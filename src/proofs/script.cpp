@@ -124,7 +124,12 @@ private:
     const std::string name = fmt::format("param_{}", int(kind));
     if (!script.params.insert(kind).second) return name;
     add("(declare-const {} {})", name, sortOf(ir::typeOf(kind)));
-    if (const auto along = ir::extentOf(kind))
+    const auto along = ir::extentOf(kind);
+    if (kind == ParamKind::QIdx && module.offsetsQueries) {
+      const Value first = *module.output(ir::kQOffset);
+      define(first);
+      add("(assert (and (bvsle {0} {1}) (bvslt (bvsub {1} {0}) {2})))", of(first), name, dim(size_t(*along)));
+    } else if (along)
       add("(assert (and (bvsle (_ bv0 32) {}) (bvslt {} {})))", name, name, dim(size_t(*along)));
     return name;
   }

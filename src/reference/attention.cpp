@@ -93,6 +93,7 @@ private:
   /// Computes the softmax over the collected scores, and the weighted sum of v. `position`: of the query.
   void reduce(int64_t row, int64_t firstKv, int64_t b, int64_t h, int64_t position) {
     const int64_t kvHead = h / (result.problem.qHeads / result.problem.kvHeads);
+    if (interpreter.isWeight()) return addWeighted(row, firstKv, b, kvHead);
     double max = kMinusInfinity;
     for (double score : scores) max = score > max || std::isnan(score) ? score : max;
     const double sink = interpreter.sink(b, h, position), top = sink > max || std::isnan(sink) ? sink : max;
@@ -119,6 +120,20 @@ private:
     for (int64_t column = 0; column < columns; ++column) out[column] /= sum;
     result.rowSum[size_t(row)] = sum;
     result.lse[size_t(row)] = top + std::log(sum);
+  }
+
+  /// Adds up v by the collected scores, which are weights. They refer to 0, and their sum counts as 1.
+  void addWeighted(int64_t row, int64_t firstKv, int64_t b, int64_t kvHead) {
+    double* out = result.out.data() + row * result.headDimV;
+    for (size_t i = 0; i < live.size(); ++i) {
+      const double factor =
+          scaleOf(args.vScales, b, kvHead, live[i], result.problem.kvLen, sequences[b].kvStart + live[i]);
+      const float* value = v.data() + (firstKv + live[i]) * result.headDimV;
+      for (int64_t column = 0; column < result.headDimV; ++column)
+        out[column] += scores[i] * factor * double(value[column]);
+    }
+    result.lse[size_t(row)] = result.rowMax[size_t(row)] = result.rowTop[size_t(row)] = 0;
+    result.rowSum[size_t(row)] = 1;
   }
 
   const Operands& args;

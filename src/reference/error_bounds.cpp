@@ -70,7 +70,8 @@ public:
     const double max = forward.rowMax[size_t(index)], top = forward.rowTop[size_t(index)];
     if (std::isnan(top)) return; // as in kernels
     sink = interpreter.sink(row.b, row.h, position);
-    collect(top);
+    collect(interpreter.isWeight() ? kNone : top);
+    if (interpreter.isWeight()) return boundWeights(captures);
     if (elements.empty() || highest == kNone) { // no live score, wherever kernels round
       if (sink != kNone) bounds.lse[size_t(index)] = ofSink();
       return;
@@ -197,6 +198,57 @@ private:
       rowSquares += squared[size_t(c)] + of * of + small * small;
     }
     squares[size_t(index)] = isLoose ? 0 : rowSquares;
+  }
+
+  /// Bounds of a row whose scores are weights. `captures`: null for a forward pass.
+  void boundWeights(CaptureBounds* captures) {
+    double* const out = &bounds.out[size_t(index * v.columns)];
+    double rowSquares = 0;
+    std::fill(squared.begin(), squared.end(), 0);
+    for (const Element& e : elements) {
+      const double off = std::max(e.high - e.score, e.score - e.low);
+      if (std::isnan(off)) return giveUp(captures);
+      const double rounded = by.weights * std::fabs(e.score),
+                   size = off + rounded + by.leastWeight + by.products * (std::fabs(e.score) + off);
+      addSizes(out, size * std::fabs(e.ofV), v.row(e.kvRow), v.columns);
+      for (int64_t c = 0; c < v.columns; ++c) {
+        const double of = e.ofV * v.row(e.kvRow)[c];
+        squared[size_t(c)] += of * of * (rounded * rounded + (size - rounded) * (size - rounded));
+      }
+      if (captures) boundWeight(*captures, e, off);
+    }
+    for (int64_t c = 0; c < v.columns; ++c) {
+      const double of = roundoffOf(by.results) * std::fabs(forward.out[size_t(index * v.columns + c)]);
+      rowSquares += squared[size_t(c)] + of * of;
+    }
+    squares[size_t(index)] = rowSquares;
+    if (captures) captures->endRow(0, 0);
+  }
+
+  /// Bounds of the gradients of an element whose score is a weight, which is `off` by so much.
+  void boundWeight(CaptureBounds& captures, const Element& e, double off) {
+    const double* d = dOut->row(index);
+    const double product = dot(d, v.row(e.kvRow), v.columns);
+    const double productError = by.products * sizeOfDot(d, v.row(e.kvRow), v.columns) + 0x1p-23 * std::fabs(product);
+    const double slope =
+        slopes ? derivative->evaluate(float(e.before), at.b, at.h, position, e.kv, /*grad=*/1).real : 1;
+    const double slopeError = slopes ? offOf(slope, e) : 0, dS = scale * product * slope;
+    double dSError =
+        std::fabs(scale) * (productError * (std::fabs(slope) + slopeError) + std::fabs(product) * slopeError);
+    dSError += (by.weights + by.products + 0x1p-22) * (std::fabs(dS) + dSError) +
+               by.leastWeight * std::max(1.0, std::fabs(scale));
+    addSizes(&bounds.dQ[size_t(index * q.columns)], dSError, k.row(e.kvRow), q.columns);
+    addSizes(&bounds.dK[size_t(e.kvRow * q.columns)], dSError, q.row(index), q.columns);
+    addSizes(&bounds.dV[size_t(e.kvRow * v.columns)],
+             off + (by.weights + by.products) * (std::fabs(e.score) + off) + by.leastWeight, d, v.columns);
+    captures.add({.low = e.before - e.spread,
+                  .high = e.before + e.spread,
+                  .score = e.before,
+                  .weight = 1,
+                  .x = product,
+                  .weightError = 0,
+                  .productError = productError},
+                 at.b, at.h, position, e.kv);
   }
 
   void boundBackward(CaptureBounds& captures) {

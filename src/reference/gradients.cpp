@@ -71,21 +71,22 @@ private:
     if (top == -std::numeric_limits<double>::infinity()) return;
     const double* d = dOut.row(index);
     const double dLse = args.dLse ? readElement(args.dLse->data, DType::F32, index).real : 0;
-    const double delta = dot(d, &forward.out[size_t(index * v.columns)], v.columns) - dLse;
+    const bool isWeight = interpreter.isWeight(); // p is then the score, whose gradient is that of p
+    const double delta = isWeight ? 0 : dot(d, &forward.out[size_t(index * v.columns)], v.columns) - dLse;
     const double ofSink = std::exp(interpreter.sink(b, h, position) - top) / sum;
-    captures.add(0, ofSink, -ofSink * delta, b, h, position, 0, 0, 0, /*ofSink=*/true);
+    if (!isWeight) captures.add(0, ofSink, -ofSink * delta, b, h, position, 0, 0, 0, /*ofSink=*/true);
     listLiveColumns(args.blockMask, problem, interpreter, row, position, sequences[b].kvLength, live);
     for (int64_t kv : live) {
       const int64_t kvRow = firstKv + kv;
       const double s = scale * dot(q.row(index), k.row(kvRow), q.columns);
-      const double p = std::exp(interpreter.score(s, b, h, position, kv) - top) / sum;
+      const double score = interpreter.score(s, b, h, position, kv), p = isWeight ? score : std::exp(score - top) / sum;
       const double factor = p == 0 ? 1 : interpreter.probFactor(b, h, position, kv);
-      const double g = p * (factor * dot(d, v.row(kvRow), v.columns) - delta);
-      captures.add(s, p, g, b, h, position, kv);
+      const double share = isWeight ? 1 : p, g = share * (factor * dot(d, v.row(kvRow), v.columns) - delta);
+      captures.add(s, share, g, b, h, position, kv);
       const double slope =
           derivative.evaluate(float(s), b, h, position, kv, /*grad=*/1).real; // d_score is linear in grad
-      slopes.add(slope, p);
-      const double dS = scale * (p == 0 ? 0 : g * slope);
+      slopes.add(slope, share);
+      const double dS = scale * (share == 0 ? 0 : g * slope);
       addTimes(&result.dQ[size_t(index * q.columns)], dS, k.row(kvRow), q.columns);
       addTimes(&result.dK[size_t(kvRow * q.columns)], dS, q.row(index), q.columns);
       addTimes(&result.dV[size_t(kvRow * v.columns)], p * factor, d, v.columns);

@@ -2,6 +2,8 @@
 #include "passes/place_rows.h"
 #include "shard/sharded_impl.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 namespace attnc {
@@ -88,6 +90,9 @@ void ShardedAttention::Impl::place(Operands& operands, const Launch& launch, con
 }
 
 Status ShardedAttention::Impl::prepare(const Mod& mod, const ShardPlan& plan, const PrepareOptions& options) {
+  if (mod.hasWeightMod())
+    return Error::environment(fmt::format("{} has a weight_mod, and ranks merge their results by lse", mod.name()),
+                              "run it on one GPU, or without weight_mod");
   local = own;
   if (team) {
     BackwardOperands& all = local.operands;

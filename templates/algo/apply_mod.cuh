@@ -226,6 +226,7 @@ ATTNC_DEVICE Denominator with_sink(const Softmax<2 * RowGroups, Range>& softmax,
 template <int RowGroups, class M, class Range>
 ATTNC_DEVICE float finish_row(Softmax<2 * RowGroups, Range>& softmax, int r, const ForwardParams& p,
                               const ModArgs& args, const Place<RowGroups, M>& place) {
+  if constexpr (kIsWeight<Mod>) return 1.f;
   const float normalise = softmax.finish(r);
   if constexpr (kHasSink<Mod>) return with_sink(softmax, r, p, args, place).normalise;
   return normalise;
@@ -242,7 +243,9 @@ ATTNC_DEVICE void store_row_outputs(const ForwardParams& p, const ModArgs& args,
     const int q_idx = place.q_first + place.offset(r);
     const float shift = place.row_shift(args, r), factor = place.form(r).weight_factor();
     if (threadIdx.x % 4 == 0 && unsigned(q_idx) < unsigned(p.q_len)) {
-      if constexpr (kHasSink<Mod>) {
+      if constexpr (kIsWeight<Mod>) {
+        if (p.lse) p.lse[first_row + q_idx] = 0.f;
+      } else if constexpr (kHasSink<Mod>) {
         if (p.lse) p.lse[first_row + q_idx] = with_sink(softmax, r, p, args, place).lse;
       } else {
         if (p.lse) p.lse[first_row + q_idx] = softmax.lse(r, factor, shift);

@@ -5,6 +5,8 @@
 //   g = p (f d_out v^T - delta)    the gradient of mod(s); 0 if masked or past the end of KV. f: of prob_mod, or 1
 //   d_s = scale mod'(s) g          d_q = d_s k,  d_k = d_s^T q,  d_v = (p f)^T d_out
 //
+// Of a weight_mod, p is mod(s), and g is d_out v^T.
+//
 // row_sum, the sum over the row, with its sink, of exp(mod(s) - lse), would be 1 if lse were not rounded. At 1e9, where
 // fp32 counts in steps of 64, the lse of n equal scores lacks log n.
 //
@@ -69,7 +71,8 @@ struct QueryRow {
 
   ATTNC_DEVICE QueryRow(const ForwardParams& f, const ModArgs& args, int b, int h, int q_idx)
       : b(b), h(h), q_idx(q_idx), head(Mod::head(args, b, h)), // SEAM(head)
-        position(position_of<Mod>(args, head, q_idx)), index(row_of_head<Mod>(f, b, h) + q_idx), lse(f.lse[index]) {
+        position(position_of<Mod>(args, head, q_idx)), index(row_of_head<Mod>(f, b, h) + q_idx),
+        lse(kIsWeight<Mod> ? 0.f : f.lse[index]) {
     row = Mod::row(args, head, b, h, position, float(position)); // SEAM(row)
   }
 };
@@ -93,7 +96,8 @@ struct Pair {
     }
     product = f.scale * dot<kHeadDimQk>(row_of(f.q, f.q_stride, q.b, q.h, q.q_idx),
                                         row_of(f.k, f.k_stride, q.b, q.h / f.group, kv_idx));
-    weight = expf(Mod::score(args, q.head, q.row, col, at, product) - q.lse); // SEAM(score)
+    const float score = Mod::score(args, q.head, q.row, col, at, product); // SEAM(score)
+    weight = kIsWeight<Mod> ? score : expf(score - q.lse);
     factor = prob_factor<Mod>(weight, args, q.head, q.row, col, at);
   }
 };
@@ -104,6 +108,7 @@ ATTNC_DEVICE float gradient_of_score(const BackwardParams& p, const QueryRow& q,
   const ForwardParams& f = p.forward;
   const Element* d_out = row_of(p.d_out, p.d_out_stride, q.b, q.h, q.q_idx);
   const float d_weight = dot<kHeadDimV>(d_out, row_of(f.v, f.v_stride, q.b, q.h / f.group, kv_idx));
+  if constexpr (kIsWeight<Mod>) return d_weight;
   const float delta =
       dot<kHeadDimV>(d_out, row_of(f.out, f.out_stride, q.b, q.h, q.q_idx)) - (p.d_lse ? p.d_lse[q.index] : 0.f);
   return weight * (factor * d_weight - delta);
@@ -119,7 +124,7 @@ ATTNC_DEVICE float sum_up_row(const BackwardParams& p, const ModArgs& args, cons
     const int kv_idx = step.start + int(threadIdx.x) % 32;
     sum += Pair(f, args, q, kv_idx, kv_idx < f.kv_len, step.flags & kStepMasked).weight;
   }
-  sum = sum_of_lanes(sum);
+  sum = kIsWeight<Mod> ? 1.f : sum_of_lanes(sum);
   if constexpr (kHasSink<Mod>)
     if (q.lse != negative_infinity()) sum += expf(sink_of<Mod>(args, q.b, q.h, q.position) - q.lse);
   if (threadIdx.x % 32 == 0) p.row_sums[q.index] = sum;

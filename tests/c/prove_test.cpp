@@ -40,6 +40,15 @@ TEST_CASE("claims about masks are answered as JSON", "[c]") {
   claim.other = nullptr;
   claim.property = "kv_idx > q_idx + FAR";
   CHECK(answer()["answer"] == "proved");
+  claim.kind = ATTNC_CLAIM_HOLDS;
+  claim.property = "q_idx < Q_LEN";
+  CHECK(answer()["answer"] == "proved");
+  claim.kv_lengths = 1;
+  CHECK(answer()["example"]["kv_length"] > 1);
+  claim.offsets = ATTNC_OFFSETS_NONE;
+  CHECK(answer()["answer"] != "refuted");
+  claim.offsets = ATTNC_OFFSETS_TENSOR;
+  CHECK(answer()["example"]["q_offset"] > 0);
 }
 
 TEST_CASE("claims that are none are refused", "[c]") {
@@ -63,6 +72,10 @@ TEST_CASE("claims that are none are refused", "[c]") {
   claim.property = "kv_idx >= 0";
   claim.assume = "doc does not decrease";
   REFUSED(ATTNC_ERROR_ENVIRONMENT, "the mod captures no tensor `doc`", attnc_prove(causal.get(), &claim, &json));
-  claim.kind = 7;
+  claim.kv_lengths = 2;
+  REFUSED(ATTNC_ERROR_ARGUMENT, "claim.kv_lengths is 2", attnc_prove(causal.get(), &claim, &json));
+  claim.kv_lengths = 0, claim.offsets = 9;
+  REFUSED(ATTNC_ERROR_ARGUMENT, "claim.offsets is 9", attnc_prove(causal.get(), &claim, &json));
+  claim.kind = 7, claim.offsets = 0;
   REFUSED(ATTNC_ERROR_ARGUMENT, "claim.kind is 7", attnc_prove(causal.get(), &claim, &json));
 }

@@ -174,8 +174,8 @@ TEST_CASE("generated bounds of library mods hold for all ranges of rows, and vis
   }
   CHECK(with == std::vector<std::string>{"alibi", "causal", "chunked", "forgetting", "frame_causal", "jagged_prefix_lm",
                                          "kerple", "latent_rope", "learned_sink", "padding", "prefix_lm",
-                                         "scalable_softmax", "sliding_window", "softcap", "softcap_approx", "softmax1",
-                                         "streaming_chunks"});
+                                         "scalable_softmax", "sigmoid", "sliding_window", "softcap", "softcap_approx",
+                                         "softmax1", "streaming_chunks"});
   checkAll(entries);
 }
 

@@ -75,6 +75,10 @@ std::vector<Case> grids() {
       {"sink-result at 2:9", "def sink_mod(b, h, q_idx):\n return h > 3"},
       {"sink-result at 2:9", "def sink_mod(b, h, q_idx):\n return True"},
       {"returns-none at 1:5", "def sink_mod(b, h, q_idx):\n x = 0.0"},
+      {"weight-result at 2:9", "def weight_mod(score, b, h, q_idx, kv_idx):\n return 'a'"},
+      {"weight-alone at 1:5", "def weight_mod(score, b, h, q_idx, kv_idx):\n return score\n"
+                              "def sink_mod(b, h, q_idx):\n return 0.0"},
+      {"mod-arity at 1:5", "def weight_mod(score, q_idx, kv_idx):\n return score"},
       {"bad-argument at 1:1", "random(0.5, b, h, q_idx, kv_idx) < 0.5"},
       {"bad-argument at 2:1", "seed: f32\nrandom(seed, b, h, q_idx, kv_idx) < 0.5"},
       {"bad-argument at 1:1", "random(7, b, h, q_idx, score)"},

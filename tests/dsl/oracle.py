@@ -161,6 +161,9 @@ def main():
     ast.fix_missing_locations(tree)
     exec(compile(tree, "<mod>", "exec"), names)
     score_mod, mask_mod, prob_mod, sink_mod = map(names.get, ("score_mod", "mask_mod", "prob_mod", "sink_mod"))
+    if weight_mod := names.get("weight_mod"):  # the interpreter's score is then the weight
+        before = score_mod or (lambda score, *at: score)
+        score_mod = lambda score, *at: weight_mod(before(score, *at), *at)
     coords = [(T([float(score)]), *(T([i]) for i in at)) for score, *at in request["coords"]]
 
     def is_live(at):

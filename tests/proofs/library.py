@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Proves what the docstrings of the library's mods claim, as library.toml says it.
 
-  ATTNC_LIBRARY=libattnc.so python3 library.py [--table] [--seconds N] [MOD ...]
+  ATTNC_LIBRARY=libattnc.so python3 library.py [--table] [--seconds N] [--kv-lengths] [MOD ...]
 
 Fails if a claim is refuted, or a mod has none. With --table, prints how many claims each engine decided and in what time:
 the table of docs/proofs.md. Claims that need Z3 are undecided without it.
@@ -26,7 +26,7 @@ import attnc
 
 MODS = ROOT / "dsl/mods"
 SIGNATURES = {"mask": "mask_mod(b, h, q_idx, kv_idx)", "score": "score_mod(score, b, h, q_idx, kv_idx)",
-              "prob": "prob_mod(prob, b, h, q_idx, kv_idx)", "sink": "sink_mod(b, h, q_idx)"}
+              "prob": "prob_mod(prob, b, h, q_idx, kv_idx)", "sink": "sink_mod(b, h, q_idx)", "weight": "weight_mod(score, b, h, q_idx, kv_idx)"}
 
 
 def spelled(expression):
@@ -53,9 +53,10 @@ def claims_of(text, entry):
         yield "every row lives", {"every_row_lives": True}
 
 
-def proof_of(mod, arguments, entry, seconds):
+def proof_of(mod, arguments, entry, options):
+    assume, launch = spelled(entry.get("assume", "")), {"seconds": options.seconds, "kv_lengths": options.kv_lengths}
     try:
-        return attnc.prove(mod, **arguments, assume=spelled(entry.get("assume", "")), seconds=seconds)
+        return attnc.prove(mod, **arguments, assume=assume, **launch)
     except (attnc.Refuted, attnc.Undecided) as error:
         return error.proof
 
@@ -77,6 +78,7 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--table", action="store_true")
     parser.add_argument("--seconds", type=float, default=10)
+    parser.add_argument("--kv-lengths", action="store_true", help="under a cache")
     parser.add_argument("mods", nargs="*")
     options = parser.parse_args()
     entries = tomllib.loads(pathlib.Path(__file__).with_suffix(".toml").read_text())
@@ -89,7 +91,7 @@ def main():
         mod = attnc.Mod.load(path)
         for words, arguments in claims_of(path.read_text(), entry):
             start = time.perf_counter()
-            proof = proof_of(mod, arguments, entry, options.seconds)
+            proof = proof_of(mod, arguments, entry, options)
             found.append((f"{name}: {words}", proof, time.perf_counter() - start))
             if proof.answer == "refuted":
                 wrong.append(f"{name}: {words}\n{proof}")

@@ -100,6 +100,59 @@ TEST_CASE("examples name the lines of the mod that decide") {
   CHECK(numbers(dead) == std::vector<int64_t>{2});
 }
 
+TEST_CASE("claims hold under a cache, where queries stand at positions") {
+  const ProofOptions cache{.kvLengths = true}, anywhere{.kvLengths = true, .offsets = QueryOffsets::Tensor},
+      none{.kvLengths = true, .offsets = QueryOffsets::None};
+  const Mod causal = maskOf("q_idx >= kv_idx"), corner = maskOf("q_idx + KV_LEN - Q_LEN >= kv_idx");
+  for (const ProofOptions& launch : {cache, anywhere, none})
+    CHECK(proofOf(causal, "kv_idx <= q_idx", launch).by == "intervals");
+
+  // The corner of the last query is counted twice.
+  const ProofOptions withRoom{.assumptions = {maskOf("Q_LEN <= KV_LEN")}, .kvLengths = true};
+  CHECK(proofOf(corner, "kv_idx <= q_idx + KV_LEN - Q_LEN").answer == Answer::Proved);
+  const Proof ahead = proofOf(corner, "kv_idx <= q_idx", withRoom);
+  REQUIRE(ahead.answer == Answer::Refuted);
+  CHECK(ahead.kvLength.value() <= ahead.problem.kvLen);
+  CHECK(ahead.qOffset.value() == *ahead.kvLength - ahead.problem.qLen);
+  CHECK(ahead.kvIdx > ahead.qIdx);
+  CHECK(ahead.kvIdx < *ahead.kvLength);
+  CHECK(ahead.captures.empty()); // the launch's own tensors are none
+  CHECK(ahead.picture.find('X') == size_t((ahead.qIdx - *ahead.qOffset) * (ahead.problem.kvLen + 1) + ahead.kvIdx));
+  CHECK_FALSE(proofOf(causal, "kv_idx < q_idx").kvLength);
+
+  // Keys behind the length do not live, and queries stand before it.
+  const Proof behind = rowsOf(maskOf("kv_idx >= 1"), {.assumptions = {maskOf("KV_LEN > 1")}, .kvLengths = true});
+  CHECK(behind.answer == Answer::Refuted);
+  CHECK(behind.kvLength == 1);
+  CHECK(rowsOf(maskOf("q_idx < Q_LEN"), cache).answer == Answer::Refuted); // a position, not a row
+  CHECK(rowsOf(maskOf("q_idx <= kv_idx"), none).answer == Answer::Refuted);
+  const Mod rows = maskOf("(q_idx >= kv_idx) | flag[q_idx]", {"flag: bool[Q_LEN]"});
+  CHECK(proofOf(rows, "(kv_idx <= q_idx) | flag[0]", cache).answer == Answer::Refuted); // an entry for each row
+
+  NEED_SOLVER();
+  CHECK(proofOf(maskOf("True"), "q_idx < KV_LEN", anywhere).answer == Answer::Proved);
+  CHECK(proofOf(maskOf("True"), "kv_idx <= q_idx", cache).answer == Answer::Refuted);
+  CHECK(proofOf(maskOf("True"), "kv_idx <= q_idx", {.assumptions = {maskOf("Q_LEN == 1")}, .kvLengths = true}).answer ==
+        Answer::Proved); // one query, at the last key
+  CHECK(proofOf(maskOf("True"), "kv_idx <= q_idx",
+                {.assumptions = {maskOf("Q_LEN == 1")}, .kvLengths = true, .offsets = QueryOffsets::Tensor})
+            .answer == Answer::Refuted);
+  CHECK(rowsOf(causal, cache).answer == Answer::Proved);
+  CHECK(rowsOf(causal, anywhere).answer == Answer::Proved);
+  CHECK(rowsOf(maskOf("q_idx <= kv_idx"), anywhere).answer == Answer::Proved);
+  CHECK(rowsOf(maskOf("(q_idx >= kv_idx) & (q_idx - kv_idx < 4)"), cache).answer == Answer::Proved);
+  const auto same = [&](const ProofOptions& launch) {
+    return take(prove(causal, {Claim::Kind::SameMask, corner}, launch)).answer;
+  };
+  CHECK(same({.assumptions = {maskOf("Q_LEN == KV_LEN")}, .kvLengths = true}) == Answer::Proved);
+  CHECK(same(withRoom) == Answer::Refuted);
+  const Proof far = proofOf(causal, "q_idx - kv_idx < 5000", anywhere);
+  REQUIRE(far.answer == Answer::Refuted);
+  CHECK(far.qIdx - far.kvIdx >= 5000);
+  CHECK(far.qIdx >= *far.qOffset);
+  CHECK(far.qIdx < std::min(*far.qOffset + far.problem.qLen, *far.kvLength));
+}
+
 TEST_CASE("rows without a live score are found") {
   const Proof dead = rowsOf(maskOf("(q_idx >= kv_idx) & (q_idx - kv_idx < w)", {"w: int"}));
   CHECK(dead.answer == Answer::Refuted);
@@ -115,6 +168,9 @@ TEST_CASE("Z3 finds what few elements of large problems show") {
   const Proof far = proofOf(maskOf("q_idx >= kv_idx"), "q_idx - kv_idx < 5000");
   CHECK(far.answer == Answer::Refuted);
   CHECK(far.qIdx - far.kvIdx >= 5000);
+  const size_t row = size_t(far.qIdx - far.pictureQIdx), column = size_t(far.kvIdx - far.pictureKvIdx);
+  CHECK(far.picture.size() == 32 * 33);
+  CHECK(far.picture.find('X') == row * 33 + column);
 }
 
 TEST_CASE("captures may be assumed not to decrease") {
@@ -192,4 +248,14 @@ TEST_CASE("a capture may be called score") {
       Mod::parse("score_: int\nscore: int\ndef mask_mod(b, h, q_idx, kv_idx):\n    return kv_idx <= score + score_\n"
                  "def score_mod(s, b, h, q_idx, kv_idx):\n    return s * 2\n"));
   CHECK(take(prove(mod, {Claim::Kind::Same, mod})).answer == Answer::Proved);
+}
+
+TEST_CASE("equal weights are proved to be the same, and a weight is no score") {
+  const auto weights = [](const std::string& weight) {
+    return take(Mod::parse("def weight_mod(score, b, h, q_idx, kv_idx):\n  return " + weight + "\n"));
+  };
+  const auto compared = [](const Mod& a, const Mod& b) { return take(prove(a, {Claim::Kind::Same, b})).answer; };
+  CHECK(compared(weights("torch.relu(score)"), weights("torch.relu(score)")) == Answer::Proved);
+  CHECK(compared(weights("torch.relu(score)"), weights("torch.relu(score) * 2")) == Answer::Refuted);
+  CHECK(compared(weights("torch.relu(score)"), maskOf("torch.relu(score)")) == Answer::Refuted);
 }

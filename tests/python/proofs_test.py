@@ -91,6 +91,15 @@ class Texts(Claims):
         self.refuted(mod("prob * 0.5"), same_as=mod("prob * 0.25"))
         self.refuted(mod("prob * 0.5"), same_as="True")
 
+    def test_caches(self):
+        corner = "q_idx + KV_LEN - Q_LEN >= kv_idx"
+        attnc.prove("q_idx >= kv_idx", "kv_idx <= q_idx", kv_lengths=True)
+        attnc.prove("q_idx >= kv_idx", "kv_idx <= q_idx", kv_lengths=True, q_offsets=True)
+        found = self.refuted(corner, "kv_idx <= q_idx", kv_lengths=True, assume="Q_LEN <= KV_LEN").example
+        self.assertEqual(found.q_offset, found.kv_length - found.extents["Q_LEN"])
+        self.assertIn(f"kv_length {found.kv_length}, q_offset {found.q_offset}: b 0", str(found))
+        self.assertIsNone(self.refuted(corner, "kv_idx < q_idx").example.kv_length)
+
     @needs_solver
     def test_scores(self):
         self.assertTrue(attnc.prove("score * 2", same_as="score + score"))
@@ -157,6 +166,15 @@ class Functions(Claims):
         attnc.prove(lambda b, h, q, k: doc[q] == doc[k], every_row_lives=True)
         # ends has 4 elements, doc 8: there are as many queries as the shorter has.
         attnc.prove(lambda b, h, q, k: doc[q] == ends[q], "Q_LEN <= 8")
+
+    @needs_solver
+    def test_positions_of_a_cache_stay_inside(self):
+        doc, ends = self.doc, array([1, 2, 3, 4])
+        attnc.prove(self.packed, every_row_lives=True, kv_lengths=True)
+        for first, second in ((doc, ends), (ends, doc)):
+            both = lambda b, h, q, k, x=first, y=second: x[q] == y[k]
+            attnc.prove(both, "(q_idx < 8) & (kv_idx < 8)", kv_lengths=True)
+            self.refuted(both, "q_idx < 7", q_offsets=True)
 
     @needs_solver
     def test_rewrites(self):

@@ -47,15 +47,16 @@ ATTNC_API void attnc_mod_destroy(attnc_mod* mod);
 
 /// Facts about a mod. Strings live as long as the mod.
 typedef struct attnc_mod_info {
-  size_t struct_size;    ///< sizeof(attnc_mod_info).
-  const char* name;      ///< Name of the mod's text.
-  const char* hash;      ///< SHA-256 of the canonical IR, in hex (Mod::hash).
-  size_t capture_count;  ///< Number of captures.
-  int32_t has_score_mod; ///< 0 or 1: whether the mod changes scores.
-  int32_t has_mask_mod;  ///< 0 or 1: whether the mod masks scores by a mask_mod.
-  size_t warning_count;  ///< Number of warnings.
-  int32_t has_prob_mod;  ///< 0 or 1: whether the mod multiplies weights by the factors of a prob_mod.
-  int32_t has_sink_mod;  ///< 0 or 1: whether the mod adds a term to the denominators of rows.
+  size_t struct_size;     ///< sizeof(attnc_mod_info).
+  const char* name;       ///< Name of the mod's text.
+  const char* hash;       ///< SHA-256 of the canonical IR, in hex (Mod::hash).
+  size_t capture_count;   ///< Number of captures.
+  int32_t has_score_mod;  ///< 0 or 1: whether the mod changes scores.
+  int32_t has_mask_mod;   ///< 0 or 1: whether the mod masks scores by a mask_mod.
+  size_t warning_count;   ///< Number of warnings.
+  int32_t has_prob_mod;   ///< 0 or 1: whether the mod multiplies weights by the factors of a prob_mod.
+  int32_t has_sink_mod;   ///< 0 or 1: whether the mod adds a term to the denominators of rows.
+  int64_t has_weight_mod; ///< 0 or 1: whether the mod computes weights by a weight_mod, in place of the softmax.
 } attnc_mod_info;
 /// Fills facts about a mod.
 ATTNC_API attnc_status attnc_mod_get_info(const attnc_mod* mod, attnc_mod_info* info);

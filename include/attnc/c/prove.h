@@ -1,6 +1,7 @@
 /// Claims about a mask, proved for all launches or refuted by an example (prove.h).
 #pragma once
 
+#include "attnc/c/base.h"
 #include "attnc/c/mod.h"
 
 #ifdef __cplusplus
@@ -28,7 +29,8 @@ typedef struct attnc_claim {
   const char* solver;                  ///< Path of libz3. Default: $ATTNC_Z3, else the system's.
   double seconds;                      ///< Time for the solver. Default: 10.
   attnc_claim_kind kind;               ///< Kind of the claim. Default: HOLDS.
-  int32_t reserved;                    ///< 0.
+  attnc_query_offsets offsets;         ///< Where queries stand. DEFAULT: FROM_LENGTHS if kv_lengths, else NONE.
+  int64_t kv_lengths;                  ///< 0 or 1: whether the claim is about launches with KV lengths.
 } attnc_claim;
 
 /// Proves a claim, or finds an example against it (prove). Fills the address of one JSON object: {"answer": "proved",

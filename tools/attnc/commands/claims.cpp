@@ -14,6 +14,8 @@
 namespace attnc::cli {
 namespace {
 
+constexpr const char* kNeedsClaim = "it needs a claim: --prove, --never, --every-row-lives or --same-as";
+
 struct Asked {
   std::string text;
   Claim claim;
@@ -44,6 +46,8 @@ std::string textOf(const Asked& asked) {
   if (proof.answer != Proof::Answer::Refuted) return text;
   std::string extents = extentsText(proof.problem);
   for (const auto& [name, extent] : proof.extents) extents += fmt::format(", {} {}", name, extent);
+  if (proof.kvLength) extents += fmt::format(", kv_length {}", *proof.kvLength);
+  if (proof.qOffset) extents += fmt::format(", q_offset {}", *proof.qOffset);
   const bool isRow = asked.claim.kind == Claim::Kind::EveryRowLives;
   add(fmt::format("{}: b {}, h {}, q_idx {}{}", extents, proof.b, proof.h, proof.qIdx,
                   isRow ? "" : fmt::format(", kv_idx {}", proof.kvIdx)));
@@ -51,9 +55,17 @@ std::string textOf(const Asked& asked) {
   for (const ExampleCapture& capture : proof.captures) captures.push_back(captureText(capture));
   if (!captures.empty()) add(fmt::format("{}", fmt::join(captures, ", ")));
   for (const TextLine& line : proof.deciding) add(fmt::format("line {}: {}", line.number, line.text));
+  if (proof.pictureQIdx != proof.qOffset.value_or(0) || proof.pictureKvIdx)
+    add(fmt::format("from q_idx {}, kv_idx {}:", proof.pictureQIdx, proof.pictureKvIdx));
   if (!proof.picture.empty())
     for (const std::string& line : CLI::detail::split(proof.picture, '\n')) add(line);
   return text;
+}
+
+/// Throws what is wrong with the text of an option, which is no verdict on the mod. Returns errors of attnc.
+Error refused(const char* option, Error error) {
+  if (error.blame != Blame::Internal) throw wrongUsage(option, CLI::detail::rtrim(error.message), error.remedy);
+  return error;
 }
 
 JsonReport jsonOf(const Asked& asked) {
@@ -72,30 +84,31 @@ void ClaimOptions::addTo(CLI::App& command) {
           "A file with a mod of the same mask and the same scores. It is read\nwith the same --mod and --capture");
   addRepeated(command, "--assume", assumptions, "TEXT",
               "What holds for captures and extents, between semicolons:\nexpressions, or 'NAME does not decrease'");
+  command.add_flag("--kv-lengths", sequences.kvLengths,
+                   "The claims are about launches with a KV length for each sequence, as with a cache");
+  addChoice(command, "--q-offset", sequences.qOffset, "FROM", {"none", "lengths", "tensor"},
+            "Where queries stand in these launches. none: from 0 on; lengths: the last query at the last\nkey (default "
+            "with --kv-lengths); tensor: anywhere at keys");
   command.add_option("--seconds", seconds, "Time for each claim")->check(CLI::PositiveNumber)->capture_default_str();
 }
 
 void ClaimOptions::check() const {
-  if (!assumptions.empty() && !areAny())
-    throw CLI::ValidationError("--assume", "it needs a claim: --prove, --never, --every-row-lives or --same-as");
+  if (!assumptions.empty() && !areAny()) throw CLI::ValidationError("--assume", kNeedsClaim);
+  if (sequences.kvLengths && !areAny()) throw CLI::ValidationError("--kv-lengths", kNeedsClaim);
+  if (!sequences.qOffset.empty() && !areAny()) throw CLI::ValidationError("--q-offset", kNeedsClaim);
 }
 
 Status ClaimOptions::run(const Mod& mod, const ModOptions& options, Verdicts& verdicts) const {
-  ProofOptions how{.seconds = seconds};
+  ProofOptions how{.seconds = seconds, .kvLengths = sequences.kvLengths, .offsets = sequences.offsets()};
   for (const std::string& text : assumptions)
-    if (Status added = addAssumptions(mod, text, how, "<--assume>"); !added) {
-      throwUsage("--assume", added.error());
-      return std::move(added).error();
-    }
+    if (Status added = addAssumptions(mod, text, how, "<--assume>"); !added)
+      return refused("--assume", std::move(added).error());
   std::vector<Asked> all;
   for (const auto& [kind, option, texts] :
        {std::tuple(Claim::Kind::Holds, "--prove", &holds), {Claim::Kind::Never, "--never", &never}})
     for (const std::string& text : *texts) {
       auto property = propertyOf(mod, text, fmt::format("<{}>", option));
-      if (!property) {
-        throwUsage(option, property.error());
-        return std::move(property).error();
-      }
+      if (!property) return refused(option, std::move(property).error());
       all.push_back({(kind == Claim::Kind::Never ? "never " : "") + text, {kind, *std::move(property)}, {}});
     }
   if (rowsLive) all.push_back({"every row lives", {Claim::Kind::EveryRowLives, {}}, {}});

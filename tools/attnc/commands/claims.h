@@ -4,6 +4,7 @@
 #include "cli_fwd.h"
 #include "commands/verdicts.h"
 #include "problem/options.h"
+#include "problem/sequence_options.h"
 
 #include <string>
 #include <vector>
@@ -14,6 +15,7 @@ struct ClaimOptions {
   std::vector<std::string> holds, never, assumptions;
   std::string sameAs;
   bool rowsLive = false;
+  SequenceOptions sequences;
   double seconds = 10;
 
   void addTo(CLI::App& command);

@@ -12,7 +12,7 @@ namespace attnc::cli {
 
 std::string functionsText(const Mod& mod) {
   std::vector<const char*> names;
-  if (mod.hasScoreMod()) names.push_back("score_mod");
+  if (mod.hasScoreMod()) names.push_back(mod.hasWeightMod() ? "weight_mod" : "score_mod");
   if (mod.hasMaskMod()) names.push_back("mask_mod");
   if (mod.hasProbMod()) names.push_back("prob_mod");
   if (mod.hasSinkMod()) names.push_back("sink_mod");

@@ -75,11 +75,12 @@ def asked(function, error, dtype, door):
 _TAKES = {
     "score_mod": "score, b, h, q_idx and kv_idx", "mask_mod": "b, h, q_idx and kv_idx",
     "prob_mod": "prob, b, h, q_idx and kv_idx", "sink_mod": "b, h and q_idx",
+    "weight_mod": "score, b, h, q_idx and kv_idx",
 }  # fmt: skip
 
 
 def check_mod(what, mod):
-    """Raises TypeError if what an attention was given as score_mod, prob_mod or sink_mod is no function."""
+    """Raises TypeError if what an attention was given as score_mod, prob_mod, sink_mod or weight_mod is no function."""
     if mod is not None and not callable(mod):
         instead = "block_mask=..." if hasattr(mod, "mask_mod") else f"a function of {_TAKES[what]}"
         raise TypeError(f"{what} is a {type(mod).__name__}: give {instead}")

@@ -37,11 +37,11 @@ class CapturedValue:
         return f"{self.name}: {self.kind if self.dtype is None else self.dtype + '[' + ', '.join(self.extents) + ']'}"
 
 
-_FUNCTIONS = "score_mod", "mask_mod", "prob_mod", "sink_mod"
+_FUNCTIONS = "score_mod", "mask_mod", "prob_mod", "sink_mod", "weight_mod"
 
 
 class Mod:
-    """A parsed and checked mod: the score_mod, mask_mod, prob_mod and sink_mod of an attention. Immutable and thread-safe. `warnings` holds
+    """A parsed and checked mod: the score_mod, mask_mod, prob_mod, sink_mod and weight_mod of an attention. Immutable and thread-safe. `warnings` holds
     a ModWarning for each part of the text that is legal but probably not meant. parse() and load() also issue them."""
 
     name: str
@@ -50,6 +50,7 @@ class Mod:
     has_mask_mod: bool
     has_prob_mod: bool
     has_sink_mod: bool
+    has_weight_mod: bool
     captures: tuple[CapturedValue, ...]
     warnings: tuple[ModWarning, ...]
     _tunings: typing.ClassVar[int] = 0  # in this process: kernels that were prepared before may have other tiles

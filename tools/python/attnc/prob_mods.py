@@ -1,4 +1,4 @@
-"""What acts on the weights of the softmax: a prob_mod, dropout, which is one, and a sink_mod.
+"""What acts on the weights of the softmax: a prob_mod, dropout, which is one, and a sink_mod; or replaces it: a weight_mod.
 
 They go where the score_mod goes, as one function with several results, so that whatever traces, compares or keeps
 functions of an attention knows two: a score_mod and a mask_mod.
@@ -12,17 +12,21 @@ from ._diagnostics import check_mod
 from .names import random
 
 
-def joined(score_mod, prob_mod, sink_mod=None):
-    """Returns the function that goes where a score_mod goes, of a score_mod, a prob_mod and a sink_mod, each of which may be
-    None. Its results: the changed score; the changed weight, or the score itself; the sink, if there is one."""
-    if prob_mod is None and sink_mod is None:
+def joined(score_mod, prob_mod, sink_mod=None, weight_mod=None):
+    """Returns the function that goes where a score_mod goes, of a score_mod, a prob_mod, a sink_mod and a weight_mod, each of
+    which may be None. Its results: the changed score; the changed weight, the sink, the weight of a weight_mod. The score
+    itself stands for those that are missing before others."""
+    if prob_mod is None and sink_mod is None and weight_mod is None:
         return score_mod
-    for what, mod in (("score_mod", score_mod), ("prob_mod", prob_mod), ("sink_mod", sink_mod)):
+    mods = {"score_mod": score_mod, "prob_mod": prob_mod, "sink_mod": sink_mod, "weight_mod": weight_mod}
+    for what, mod in mods.items():
         check_mod(what, mod)
 
     def all_of(score, b, h, q_idx, kv_idx):
         changed = score if score_mod is None else score_mod(score, b, h, q_idx, kv_idx)
         weight = score if prob_mod is None else prob_mod(score, b, h, q_idx, kv_idx)
+        if weight_mod is not None:
+            return changed, weight, score, weight_mod(score, b, h, q_idx, kv_idx)
         if sink_mod is None:
             return changed, weight
         sink = sink_mod(b, h, q_idx)
@@ -31,15 +35,24 @@ def joined(score_mod, prob_mod, sink_mod=None):
     return all_of
 
 
+def check_weight_mod(prob_mod, dropout_p, sink_mod, wants_lse, wants_max=False):
+    """Raises ValueError if a call with a weight_mod asks for something of the softmax."""
+    asked = {"prob_mod": prob_mod, "dropout_p": dropout_p or None, "sink_mod": sink_mod}
+    names = [name for name, given in asked.items() if given is not None]
+    names += ["lse"] if wants_lse else ["the row maximum"] if wants_max else []
+    if names:
+        raise ValueError(f"weight_mod takes the place of the softmax, and {names[0]} is of the softmax: leave one of them out")
+
+
 _CODE_OF_ALL = joined(None, random).__code__
 
 
 def parts(mod):
-    """Returns the score_mod, the prob_mod and the sink_mod, or None for each, of what joined() returned."""
+    """Returns the score_mod, prob_mod, sink_mod and weight_mod, or None for each, of what joined() returned."""
     if getattr(mod, "__code__", None) is not _CODE_OF_ALL:
-        return mod, None, None
+        return mod, None, None, None
     held = dict(zip(_CODE_OF_ALL.co_freevars, mod.__closure__))
-    return tuple(held[name].cell_contents for name in ("score_mod", "prob_mod", "sink_mod"))
+    return tuple(held[name].cell_contents for name in ("score_mod", "prob_mod", "sink_mod", "weight_mod"))
 
 
 def check_dropout(dropout_p):

@@ -36,6 +36,9 @@ class Example:
     captures: dict[str, typing.Any]
     picture: str
     deciding: dict[int, str]
+    picture_at: tuple[int, int] = (0, 0)  # q_idx and kv_idx of the picture's first score: it has at most 32 x 32
+    kv_length: int | None = None  # of the sequence, in a claim about launches with them
+    q_offset: int | None = None  # position of the first query, if queries have offsets
 
     def __str__(self) -> str:
         names = ("b", "h", "q_idx", "kv_idx")
@@ -44,8 +47,12 @@ class Example:
         for name, value in self.captures.items():
             elements = value.items() if isinstance(value, dict) else [((), value)]
             values += [f"{name}{list(index) if index else ''} = {number}" for index, number in elements]
-        lines = [f"{', '.join(f'{name} {extent}' for name, extent in self.extents.items())}: {', '.join(at)}"]
+        extents = self.extents | {"kv_length": self.kv_length, "q_offset": self.q_offset}
+        launch = ", ".join(f"{name} {extent}" for name, extent in extents.items() if extent is not None)
+        lines = [f"{launch}: {', '.join(at)}"]
         deciding = [f"line {number}: {text}" for number, text in self.deciding.items()]
+        is_part = self.picture_at != (self.q_offset or 0, 0)
+        deciding += ["from q_idx {}, kv_idx {}:".format(*self.picture_at)] if is_part else []
         return "\n".join([*lines, *([", ".join(values)] if values else []), *deciding, *self.picture.splitlines()])
 
 
@@ -83,6 +90,7 @@ class Undecided(_Unproved, RuntimeError):
 def prove(
     mask_mod: MaskMod, holds: MaskMod | None = None, *, never: MaskMod | None = None, every_row_lives: bool = False,
     same_as: MaskMod | None = None, assume: MaskMod | typing.Sequence[MaskMod] = (), seconds: float = 10,
+    kv_lengths: bool = False, q_offsets: bool = False,
 ) -> Proof:  # fmt: skip
     """Proves a claim about a mask for all batch entries, heads, positions, lengths, and values of captures.
 
@@ -92,6 +100,9 @@ def prove(
     `holds`, `never` and `assume` are functions like mask_mod, or expressions: "kv_idx <= q_idx". Captured tensors have in
     expressions the names that they have in the function. `assume` is what you know, or a sequence of this: functions
     that are true at the score in question, or texts: "Q_LEN <= KV_LEN; doc does not decrease".
+
+    Positions count from 0. With `kv_lengths` the claim is about launches that give each sequence its KV length, 1 to
+    KV_LEN, as with a cache: the last query stands at the last key. With `q_offsets` queries stand anywhere at keys.
 
     Python's numbers are those that a function holds now. Captured tensors stand for all of their dtype and rank: an axis
     that a position indexes directly has the matching length, and other axes keep theirs. Solver: Z3 (docs/proofs.md), for
@@ -110,7 +121,8 @@ def prove(
     texts, assumed = [], []
     for assumption in assume if isinstance(assume, (list, tuple)) else [assume]:
         (texts if isinstance(assumption, str) else assumed).append(assumption)
-    mod, other, *assumed = _mods([getattr(mask_mod, "mask_mod", mask_mod), getattr(other, "mask_mod", other), *assumed])
+    masks = [getattr(mask_mod, "mask_mod", mask_mod), getattr(other, "mask_mod", other), *assumed]
+    mod, other, *assumed = _mods(masks, kv_lengths or q_offsets)
     mod = Mod.parse(mod) if isinstance(mod, str) else mod
     number = {"holds": c.CLAIM_HOLDS, "never": c.CLAIM_NEVER, "every_row_lives": c.CLAIM_EVERY_ROW_LIVES}.get(kind)
     if kind == "same_as":
@@ -118,6 +130,7 @@ def prove(
         is_more = any(one.has_score_mod or one.has_prob_mod or one.has_sink_mod for one in (mod, other))
         number = c.CLAIM_SAME if is_more else c.CLAIM_SAME_MASK
     claim = c.Claim(kind=number, seconds=seconds, assume=";".join(texts).encode(), assumption_count=len(assumed))
+    claim.kv_lengths, claim.offsets = kv_lengths, c.OFFSETS_TENSOR if q_offsets else c.OFFSETS_DEFAULT
     claim.assumptions = (ctypes.c_void_p * len(assumed))(*(one._handle.address for one in assumed))
     if isinstance(other, str):
         claim.property = other.encode()
@@ -154,7 +167,8 @@ def _proof(claim, found):
                 captures[one["name"]] = value
         kv_idx = None if claim == "every row lives" else example["kv_idx"]
         deciding = {line["line"]: line["text"] for line in example["deciding"]}
-        example = Example(**{**example, "captures": captures, "kv_idx": kv_idx, "deciding": deciding})
+        replaced = {"captures": captures, "kv_idx": kv_idx, "deciding": deciding, "picture_at": tuple(example["picture_at"])}
+        example = Example(**{**example, **replaced})
     return Proof(claim, **found, example=example)
 
 
@@ -164,7 +178,7 @@ def _number(text):
     return int(text) if text.lstrip("-").isdigit() else float(text)
 
 
-def _mods(given):
+def _mods(given, have_offsets):
     """Returns the mods and texts, with functions translated. Adds what launches of captured tensors meet."""
     functions = [one for one in given if callable(one)]
     for one in given:
@@ -174,7 +188,7 @@ def _mods(given):
     if not functions:
         return given
     builder, values = importlib.import_module(f".{_door_of(functions)}.translation", __package__).together(functions)
-    texts, inside = _texts(builder, values)
+    texts, inside = _texts(builder, values, have_offsets)
     mods = iter([Mod.parse_ir(text, name=name_of(function)) for text, function in zip(texts, functions)])
     return [next(mods) if callable(one) else one for one in given] + [Mod.parse_ir(text) for text in inside]
 
@@ -193,10 +207,13 @@ def _holds_jax(functions):
     return any(module.split(".")[0] in ("jax", "jaxlib") for module in held)
 
 
-def _texts(builder, values):
-    """Returns IR texts of masks, and of what holds in launches: positions stay inside the tensors that they index."""
+def _texts(builder, values, have_offsets):
+    """Returns IR texts of masks, and of what holds in launches: positions stay inside the tensors that they index.
+    Queries with offsets stand at keys, so what they index has KV_LEN elements."""
     from ._ir_text import EXTENT_OF_PARAM, Program
 
+    for capture in builder.captures if have_offsets else ():
+        capture.users = [{"kv_idx" if param == "q_idx" else param for param in users} for users in capture.users]
     problem = {}
     for capture in builder.captures:
         for users, size in zip(capture.users, capture.shape):

@@ -9,7 +9,7 @@ from jax import lax
 
 from .._diagnostics import check_heads, check_mask_mod, check_mask_sizes, check_mod, other_lengths
 from .._suspicions import warn_of_mask
-from ..prob_mods import check_dropout, dropped
+from ..prob_mods import check_dropout, check_weight_mod, dropped
 from .calls import mod_of
 from .derivatives import attention
 from .translation import check_sizes, translated
@@ -80,6 +80,7 @@ def flex_attention(
     block_mask: BlockMask | ModFunction | None = None, scale: float | None = None, enable_gqa: bool = False,
     return_lse: bool = False, *, prob_mod: ModFunction | None = None, dropout_p: float = 0.0,
     dropout_key: jax.Array | None = None, sink_mod: ModFunction | None = None,
+    weight_mod: ModFunction | None = None,
 ) -> typing.Any:  # fmt: skip
     """Computes attention with kernels that attnc compiles from score_mod and mask_mod.
 
@@ -95,6 +96,10 @@ def flex_attention(
 
     sink_mod(b, h, q_idx) returns the logit, float32, of one more term of a row's softmax, whose value is 0: an attention
     sink. lse includes it. A captured array that it reads, such as the sinks of heads, has a gradient.
+
+    weight_mod(score, b, h, q_idx, kv_idx) returns the weight that multiplies a row of value, in place of the softmax: the
+    result is the sum of weights times values, without a denominator. `score` is that behind score_mod. Masked scores weigh
+    0. There is no lse then.
 
     Returns out [B, H, L, EV]. With `return_lse`, also returns lse [B, H, L] (float32, natural logarithm). A row without
     a live score gives 0, and its sink as lse, or -inf.
@@ -114,10 +119,13 @@ def flex_attention(
     check_mod("score_mod", score_mod)
     check_mod("prob_mod", prob_mod)
     check_mod("sink_mod", sink_mod)
+    check_mod("weight_mod", weight_mod)
+    if weight_mod is not None:
+        check_weight_mod(prob_mod, dropout_p, sink_mod, return_lse)
     prob_mod = _with_dropout(prob_mod, dropout_p, dropout_key)
     mask_mod = block_mask.mask_mod if isinstance(block_mask, BlockMask) else block_mask
     problem = *query.shape[:2], key.shape[1], query.shape[2], key.shape[2]
-    mods, captured = translated(score_mod, mask_mod, prob_mod, sink_mod, problem)
+    mods, captured = translated(score_mod, mask_mod, prob_mod, sink_mod, weight_mod, problem)
     mod_of(mods.text)  # raises what is wrong with it here, and not while XLA compiles
     if mask_mod is not None:
         warn_of_mask(mask_mod, mods.text, *jax.__path__)

@@ -324,9 +324,9 @@ class Mods:
         return f"<mods of {', '.join(self.names) or 'no captures'}>"
 
 
-def translated(score_mod, mask_mod, prob_mod, sink_mod, problem):
+def translated(score_mod, mask_mod, prob_mod, sink_mod, weight_mod, problem):
     """Returns (Mods, the captured arrays)."""
-    mods = {"score_mod": score_mod, "mask_mod": mask_mod, "prob_mod": prob_mod, "sink_mod": sink_mod}
+    mods = {"score_mod": score_mod, "mask_mod": mask_mod, "prob_mod": prob_mod, "sink_mod": sink_mod, "weight_mod": weight_mod}
     given = [(what, mod) for what, mod in mods.items() if mod is not None]
     captured = Captured([mod for _, mod in given])
     traced = [Traced.of(what, mod, captured) for what, mod in given]

@@ -497,7 +497,7 @@ def flex_attention(
             raise ValueError(f"{name} is {tensor.dtype}, query is {query.dtype}: give all three one dtype")
     mask_mod = mask_mod_of(block_mask)
     _check_plan(query, key, value, mask_mod, plan, rank)
-    score_mod, prob_mod, _ = parts(with_prob(score_mod, prob_mod, dropout_p, lambda like: _seed_of(group, like), query))
+    score_mod, prob_mod, *_ = parts(with_prob(score_mod, prob_mod, dropout_p, lambda like: _seed_of(group, like), query))
     device = query.device
     batches = plan.shape[0] if plan._is_ragged else query.shape[0]
     problem = batches, query.shape[1], key.shape[1], *plan.shape[3:]

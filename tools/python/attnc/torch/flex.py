@@ -9,7 +9,7 @@ from .. import _spec as c
 from .._diagnostics import check_heads, check_mask_sizes, check_mod, other_lengths
 from .._suspicions import warn_of_mask
 from ..launch import ALIGNED, OPTIONS, Launch, members_of
-from ..prob_mods import check_dropout, dropped, joined
+from ..prob_mods import check_dropout, check_weight_mod, dropped, joined
 from .autograd import attend, attend_by, is_current, wanted_by
 from .block_mask import form_of, has_lists, mask_mod_of
 from .errors import OperandError
@@ -197,14 +197,14 @@ def seed_like(tensor):
     return torch.randint((1 << 63) - 1, (), device=tensor.device)
 
 
-def with_prob(score_mod, prob_mod, dropout_p, seed_of, tensor, sink_mod=None):
-    """Returns what goes where a score_mod goes, with a prob_mod, dropout and a sink_mod. Seeds are drawn by `seed_of(tensor)`, if
+def with_prob(score_mod, prob_mod, dropout_p, seed_of, tensor, sink_mod=None, weight_mod=None):
+    """Returns what goes where a score_mod goes, with a prob_mod, dropout, a sink_mod and a weight_mod. Seeds are drawn by `seed_of(tensor)`, if
     there is dropout."""
     check_dropout(dropout_p)
     if dropout_p:
         check_mod("prob_mod", prob_mod)
         prob_mod = dropped(prob_mod, dropout_p, seed_of(tensor), torch.where)
-    return joined(score_mod, prob_mod, sink_mod)
+    return joined(score_mod, prob_mod, sink_mod, weight_mod)
 
 
 def settled(query, key, value, block_mask, enable_gqa, return_lse, kernel_options, return_aux, arch):
@@ -232,6 +232,7 @@ def flex_attention(
     kernel_options: "FlexKernelOptions | dict[str, typing.Any] | None" = None, *, return_aux: typing.Any = None,
     prob_mod: typing.Callable[..., torch.Tensor] | None = None, dropout_p: float = 0.0,
     sink_mod: typing.Callable[..., torch.Tensor] | None = None,
+    weight_mod: typing.Callable[..., torch.Tensor] | None = None,
 ) -> typing.Any:  # fmt: skip
     """Computes attention like torch.nn.attention.flex_attention.flex_attention, with kernels that attnc compiles from
     score_mod and block_mask.mask_mod.
@@ -245,6 +246,10 @@ def flex_attention(
 
     sink_mod(b, h, q_idx) returns the logit, float32, of one more term of a row's softmax, whose value is 0: an attention
     sink. lse includes it. A captured tensor that it reads, such as the sinks of heads, receives gradients.
+
+    weight_mod(score, b, h, q_idx, kv_idx) returns the weight that multiplies a row of value, in place of the softmax: the
+    result is the sum of weights times values, without a denominator. `score` is that behind score_mod. Masked scores weigh
+    0. There is no lse then, and no row maximum.
 
     `kernel_options` take the names of attnc_prepare_options in C. "tile" and "backward_tile" are the kernels' tiles, in the
     spelling of `attnc tune`, and "low_rank_error" says how far a low-rank term of score_mod may be off, as a part of its
@@ -260,9 +265,12 @@ def flex_attention(
     DTensor, operands without four dims, and head dims that "fp8" does not take.
     """
     given, result_dtype = (query, key, value), None
-    is_joined = prob_mod is not None or sink_mod is not None or bool(dropout_p)
+    is_joined = prob_mod is not None or sink_mod is not None or bool(dropout_p) or weight_mod is not None
+    if weight_mod is not None:
+        has_max = return_aux is not None and bool(return_aux.max_scores)
+        check_weight_mod(prob_mod, dropout_p, sink_mod, return_lse or return_aux is not None and return_aux.lse, has_max)
     if is_joined:
-        score_mod = with_prob(score_mod, prob_mod, dropout_p, seed_like, query, sink_mod)
+        score_mod = with_prob(score_mod, prob_mod, dropout_p, seed_like, query, sink_mod, weight_mod)
     is_traced_here = torch.compiler.is_dynamo_compiling()
     wants_lse, wants_max = return_lse or return_aux is not None, return_aux is not None and return_aux.max_scores
     look = None

@@ -170,8 +170,8 @@ def _translation(score_mod, mask_mod, score_captures, mask_captures, problem):
             stand_ins = [stand_ins[at] for at in first]
             of_score, of_mask = stand_ins[: len(score_captures)], stand_ins[len(score_captures) :]
             score = None if _is_identity(score_mod) else _traced(score_mod, of_score)
-            prob, sink = (_traced(score_mod, of_score, at) if _has(score_mod, at) else None for at in (1, 2))
-            score = joined(score, prob, sink)
+            others = (_traced(score_mod, of_score, at) if _has(score_mod, at) else None for at in (1, 2, 3))
+            score = joined(score, *others)
             names = _names(score_mod, len(score_captures)) + _names(mask_mod, len(mask_captures))
             return translate_traced(score, _traced(mask_mod, of_mask), stand_ins, names)
 

@@ -18,7 +18,8 @@ def explain(
     scale: float | None = None, enable_gqa: bool = False, return_lse: bool = False,
     kernel_options: "FlexKernelOptions | dict[str, typing.Any] | None" = None, *, return_aux: typing.Any = None,
     prob_mod: typing.Callable[..., torch.Tensor] | None = None, dropout_p: float = 0.0,
-    sink_mod: typing.Callable[..., torch.Tensor] | None = None, training: bool | None = None, arch: str | None = None,
+    sink_mod: typing.Callable[..., torch.Tensor] | None = None,
+    weight_mod: typing.Callable[..., torch.Tensor] | None = None, training: bool | None = None, arch: str | None = None,
 ) -> dict[str, typing.Any]:  # fmt: skip
     """Returns what the kernel of flex_attention() for these arguments is, why it was chosen, and what it costs: the
     object that `attnc explain --json` prints.
@@ -35,7 +36,7 @@ def explain(
         raise ArgumentError("there is no GPU, whose kernel is explained by default", 'give arch=, such as arch="sm_90a"')
     batch, heads, q_len, head_dim = query.shape
     problem = batch, heads, key.shape[1], q_len, key.shape[2]
-    score_mod = with_prob(score_mod, prob_mod, dropout_p, lambda _: torch.zeros((), dtype=torch.int64), query, sink_mod)
+    score_mod = with_prob(score_mod, prob_mod, dropout_p, lambda _: torch.zeros((), dtype=torch.int64), query, sink_mod, weight_mod)
     mod, captures, tensors = parsed(score_mod, mask_mod, query.device, problem)
     gradients = [name for name, tensor in tensors.items() if tensor.requires_grad and tensor.is_floating_point()]
     if training is None:

@@ -334,16 +334,17 @@ _lock = threading.RLock()
 def translate(
     score_mod: typing.Callable[..., typing.Any] | None = None, mask_mod: typing.Callable[..., typing.Any] | None = None, *,
     prob_mod: typing.Callable[..., typing.Any] | None = None,
-    sink_mod: typing.Callable[..., typing.Any] | None = None, device: str | torch.device = "cpu", problem: tuple[int, ...] = (),
+    sink_mod: typing.Callable[..., typing.Any] | None = None,
+    weight_mod: typing.Callable[..., typing.Any] | None = None, device: str | torch.device = "cpu", problem: tuple[int, ...] = (),
 ) -> Translation:  # fmt: skip
-    """Translates a score_mod and a mask_mod of FlexAttention, a prob_mod and a sink_mod, into a mod of attnc.
+    """Translates a score_mod and a mask_mod of FlexAttention, a prob_mod, a sink_mod and a weight_mod, into a mod of attnc.
 
     `problem` is (B, H, HKV, Q_LEN, KV_LEN) of the call. If an axis of a captured tensor has one of these extents and
     the matching position indexes it, the axis is declared with that extent by name, so that it may change. `device` is
     that of q, k and v. Functions are not traced again if their code, their numbers, and the shapes and dtypes of their
     tensors are known. Raises UntranslatableError.
     """
-    score_mod = joined(score_mod, prob_mod, sink_mod)
+    score_mod = joined(score_mod, prob_mod, sink_mod, weight_mod)
     functions = [function for function in (score_mod, mask_mod) if function is not None]
     description = describe(*functions)
     first = key = description.key
@@ -428,8 +429,8 @@ def together(mask_mods):
 
 def _traced(score_mod, mask_mod, description, device, stand_ins=None):
     graphs, outputs = _Graphs(description, device, stand_ins), {}
-    score_mod, prob_mod, sink_mod = parts(score_mod)
-    mods = {"score_mod": score_mod, "mask_mod": mask_mod, "prob_mod": prob_mod, "sink_mod": sink_mod}
+    names = ("score_mod", "prob_mod", "sink_mod", "weight_mod")
+    mods = {**dict(zip(names, parts(score_mod))), "mask_mod": mask_mod}
     given = {what: mod for what, mod in mods.items() if mod is not None}
     for what, mod in given.items():
         outputs[what.removesuffix("_mod")] = graphs.value_of(mod, what)

@@ -1,0 +1,123 @@
+#!/usr/bin/env python3
+"""Checks weight_mod, weights in place of the softmax, in the doors of PyTorch and JAX: against sums by autograd in fp64.
+
+  ATTNC_LIBRARY=libattnc.so python3 weights_test.py [-v ...]
+
+Runs on the CPU. Takes torch, else jax; prints SKIPPED without both.
+"""
+
+import math
+import sys
+import unittest
+
+import needs  # finds attnc
+
+try:
+    import torch
+except ImportError:
+    torch = None
+try:
+    import jax
+except ImportError:
+    jax = None
+if torch is None and jax is None:
+    sys.exit(print("SKIPPED: neither torch nor jax is installed"))
+import attnc
+
+B, H, HKV, L, D = 2, 4, 2, 21, 16
+
+
+@unittest.skipIf(torch is None, "SKIPPED: torch is not installed")
+class Torch(unittest.TestCase):
+    def setUp(self):
+        torch.manual_seed(1)
+        self.inputs = [torch.randn(B, heads, L, D, requires_grad=True) for heads in (H, HKV, HKV)]
+        self.inputs.append(torch.randn(H, requires_grad=True))
+        self.d_out = torch.randn(B, H, L, D).double()
+
+    def weight_of(self, bias):
+        return lambda score, b, h, q_idx, kv_idx: torch.sigmoid(score + bias[h] - math.log(L))
+
+    def attend(self, q, k, v, bias):
+        from attnc.torch import create_block_mask, flex_attention
+
+        mask = create_block_mask(lambda b, h, q, k: (q >= k) & (q % 7 != 3), None, None, L, L, "cpu")
+        soft = lambda score, b, h, q_idx, kv_idx: 2 * torch.tanh(score / 2)
+        return flex_attention(q, k, v, soft, mask, enable_gqa=True, weight_mod=self.weight_of(bias))
+
+    def wanted(self, q, k, v, bias):
+        q, k, v, bias = (x.double() for x in (q, k, v, bias))
+        k, v = (x.repeat_interleave(H // HKV, dim=1) for x in (k, v))
+        weights = torch.sigmoid(2 * torch.tanh(q @ k.mT / D**0.5 / 2) + bias[:, None, None] - math.log(L))
+        rows, columns = torch.arange(L)[:, None], torch.arange(L)
+        return weights.masked_fill(~((rows >= columns) & (rows % 7 != 3)), 0.0) @ v
+
+    def compare(self, attend):
+        results = []
+        for function in (attend, self.wanted):
+            out = function(*self.inputs)
+            results.append((out, *torch.autograd.grad((out.double() * self.d_out).sum(), self.inputs)))
+        for is_, be in zip(*results):
+            torch.testing.assert_close(is_.double(), be.double(), rtol=1e-5, atol=1e-5)
+
+    def test_is_its_definition(self):
+        self.compare(self.attend)
+        self.compare(self.attend)  # which is like an earlier call
+
+    def test_is_traced_in_graphs(self):
+        self.compare(torch.compile(self.attend, backend="aot_eager", fullgraph=True))
+
+    def test_what_is_of_the_softmax_is_refused(self):
+        from attnc.torch import flex_attention
+
+        weight_mod, qkv = self.weight_of(self.inputs[3]), self.inputs[:3]
+        for name, kwargs in (
+            ("lse", {"return_lse": True}), ("dropout_p", {"dropout_p": 0.1}),
+            ("sink_mod", {"sink_mod": lambda b, h, q_idx: 0.0}), ("prob_mod", {"prob_mod": lambda prob, *at: prob / 2}),
+        ):  # fmt: skip
+            with self.subTest(name), self.assertRaisesRegex(ValueError, f"takes the place of the softmax, and {name}"):
+                flex_attention(*qkv, enable_gqa=True, weight_mod=weight_mod, **kwargs)
+        with self.assertRaisesRegex(TypeError, "weight_mod is a int"):
+            flex_attention(*qkv, enable_gqa=True, weight_mod=3)
+
+    def test_is_translated_and_explained(self):
+        from attnc.torch import explain, translate
+
+        mod = attnc.Mod.parse_ir(translate(weight_mod=self.weight_of(self.inputs[3])).given()[0])
+        self.assertTrue(mod.has_weight_mod)
+        self.assertIn("weight_mod", repr(mod))
+        self.assertIn("weight_mod", str(explain(*self.inputs[:3], enable_gqa=True, weight_mod=self.weight_of(self.inputs[3]), arch="sm_90a")))
+
+
+@unittest.skipIf(jax is None, "SKIPPED: jax is not installed")
+class Jax(unittest.TestCase):
+    def test_is_its_definition(self):
+        import jax.numpy as jnp
+        from attnc.jax import flex_attention
+
+        keys = jax.random.split(jax.random.key(1), 5)
+        inputs = [jax.random.normal(key, (B, heads, L, D)) for key, heads in zip(keys, (H, HKV, HKV))]
+        inputs.append(jax.random.normal(keys[3], (H,)))
+        d_out = jax.random.normal(keys[4], (B, H, L, D))
+
+        def attend(q, k, v, bias):
+            weight_mod = lambda score, b, h, q_idx, kv_idx: jax.nn.sigmoid(score + bias[h])
+            return flex_attention(q, k, v, block_mask=lambda b, h, q, k: q >= k, enable_gqa=True, weight_mod=weight_mod)
+
+        def wanted(q, k, v, bias):
+            k, v = (jnp.repeat(x, H // HKV, axis=1) for x in (k, v))
+            scores = jnp.einsum("bhqd,bhkd->bhqk", q, k, precision="highest") / D**0.5
+            weights = jnp.tril(jax.nn.sigmoid(scores + bias[:, None, None]))
+            return jnp.einsum("bhqk,bhkd->bhqd", weights, v, precision="highest")
+
+        grads = [jax.value_and_grad(lambda *x, f=f: (f(*x) * d_out).sum(), (0, 1, 2, 3)) for f in (jax.jit(attend), wanted)]
+        (value, found), (expected, be) = (grad(*inputs) for grad in grads)
+        self.assertTrue(jnp.allclose(value, expected, rtol=1e-4))
+        for is_, other in zip(found, be):
+            self.assertTrue(jnp.allclose(is_, other, rtol=1e-4, atol=1e-4))
+        with self.assertRaisesRegex(ValueError, "and lse is of the softmax"):
+            flex_attention(*inputs[:3], enable_gqa=True, return_lse=True, weight_mod=lambda score, *at: score)
+
+
+if __name__ == "__main__":
+    unittest.main()
