@@ -14,6 +14,7 @@ import statistics
 import sys
 import threading
 import time
+import types
 
 STRIDE, QUEUED = 32, 96  # calls between two events; calls in the queue at most: a full one lets the GPU idle
 SAMPLE_S = 0.01
@@ -62,6 +63,23 @@ class Nvml:
         text = ctypes.create_string_buffer(80)
         self._call("nvmlSystemGetDriverVersion", text, len(text))
         return text.value.decode()
+
+
+class Dry:
+    """Stands in for a GPU where a benchmark is only tried: the clock is the host's, and counts nothing else."""
+
+    name, driver, torch = "none", "none", types.SimpleNamespace(__version__="none")
+    now = mark = staticmethod(time.monotonic)
+    pause = wait = staticmethod(lambda _: None)
+
+    def __init__(self):
+        self.marks = collections.deque()
+
+    def between(self, start, end):
+        return max(1000 * (end - start), 1e-3)
+
+    def flush(self):
+        pass
 
 
 class Gpu:
@@ -168,6 +186,17 @@ def rested(gpu, function, ms):
         gpu.flush()
         times.append(milliseconds(gpu, function, calls))
     return statistics.median(times)
+
+
+def in_turns(gpu, functions, rounds=SHORTS, burst_ms=SHORT_MS):
+    """Returns {name: median ms of a call} of functions that take short turns, with L2 flushed before each burst."""
+    calls = {name: max(1, round(burst_ms / milliseconds(gpu, function, 5))) for name, function in functions.items()}
+    order, times = list(functions), {name: [] for name in functions}
+    for turn in range(rounds):
+        for name in order if turn % 2 == 0 else order[::-1]:
+            gpu.flush()
+            times[name].append(milliseconds(gpu, functions[name], calls[name]))
+    return {name: statistics.median(taken) for name, taken in times.items()}
 
 
 def abba(gpu, functions, seconds, rounds):

@@ -5,7 +5,8 @@
 
 q, k and v are bf16, 2 x 16 x 8192 rows of 128 and of 64, causal or without a mask. In turns (clocks.py): the forward
 pass; torch.func.jvp, which is a forward pass and tangents; the backward pass; and a backward pass of the backward pass,
-for q, k, v and dout.
+for q, k, v and dout. If the package jvp_flash_attention can be imported, also its Triton kernel with tangents, whose results are
+compared with attnc's.
 """
 
 import argparse
@@ -19,11 +20,33 @@ import torch
 
 from attnc.torch import create_block_mask, flex_attention
 
+try:
+    from jvp_flash_attention.jvp_attention import JVPAttn
+except ImportError as error:
+    print(f"without jvp_flash_attention: {error}", file=sys.stderr)
+    JVPAttn = None
+
+LIMIT = 0.03  # of differences of tangents, relative to their norm
 BATCH, HEADS, LENGTH, BURST = 2, 16, 8192, 1.0
 
 
 def causal(b, h, q_idx, kv_idx):
     return q_idx >= kv_idx
+
+
+def right(others, call):
+    """Returns those of the functions whose results and tangents are those of `call`, and tells why others are not timed."""
+    found, expected = {}, call() if others else ()
+    for name, function in others.items():
+        try:
+            off = max(float((x.float() - y.float()).norm() / y.float().norm()) for x, y in zip(function(), expected))
+            if off <= LIMIT:
+                found[name] = function
+            else:
+                print(f"{name}: differs by {off:.1e}", flush=True)
+        except Exception as error:
+            print(f"{name}: {type(error).__name__}: {str(error)[:200]}", flush=True)
+    return found
 
 
 def calls(width, is_causal):
@@ -36,9 +59,14 @@ def calls(width, is_causal):
     attend = lambda q, k, v: flex_attention(q, k, v, block_mask=mask)
     out = attend(*leaves)
     gradients = torch.autograd.grad(out, leaves, dout, create_graph=True)
+    jvp_of = lambda attend: lambda: torch.func.jvp(attend, tuple(operands), tuple(directions[:3]))
+    others = {}
+    if JVPAttn:
+        others["jvp of jvp_flash_attention"] = jvp_of(lambda q, k, v: JVPAttn.fwd_dual(q, k, v, causal=is_causal))
     return {
         "forward": lambda: attend(*operands),
-        "jvp": lambda: torch.func.jvp(attend, tuple(operands), tuple(directions[:3])),
+        "jvp": jvp_of(attend),
+        **right(others, jvp_of(attend)),
         "backward": lambda: torch.autograd.grad(out, leaves, dout.detach(), retain_graph=True),
         "backward of backward": lambda: torch.autograd.grad(
             gradients, [*leaves, dout], directions[:3], retain_graph=True
