@@ -1,0 +1,163 @@
+#!/usr/bin/env python3
+"""Tests of bench/papers: each program runs dry on the CPU, goes on where it stopped, and its page is made of its results.
+
+  ATTNC_LIBRARY=build/libattnc.so python3 tests/bench/papers_test.py build/attnc"""
+import contextlib
+import importlib.util
+import io
+import itertools
+import json
+import pathlib
+import sys
+import tempfile
+import unittest
+from unittest import mock
+
+sys.dont_write_bytecode = True
+BENCH = pathlib.Path(__file__).resolve().parents[2] / "bench"
+sys.path[:0] = [str(BENCH), str(BENCH / "papers")]
+sys.path.insert(0, str(BENCH.parent / "tests" / "python"))
+import needs
+
+needs.modules("torch", "safetensors")
+import common
+import fna
+import page
+import torch
+import workloads
+from results import read_results
+
+DRY = ["--dry", "--rounds", "2", "--peers", "ours", "flex"]
+PROGRAMS = {
+    "flexattention": [*DRY, "--only", "causal.*(h4k4|h8k8)"],
+    "flashattention3": [*DRY, "--only", "noop|accuracy"],
+    "fna": ["--dry", "--rounds", "2", "--only", "d-[0-5]-b", "--processes", "0"],
+}
+
+
+def quietly(call, *arguments):
+    with contextlib.redirect_stdout(io.StringIO()) as said, contextlib.redirect_stderr(said):
+        call(*arguments)
+    return said.getvalue()
+
+
+class DryTest(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.out = pathlib.Path(folder.name) / "out.jsonl"
+
+    def run_dry(self, name, *more):
+        program = importlib.import_module(name)
+        said = quietly(program.main, ["--out", str(self.out), *PROGRAMS[name], *more])
+        return said, read_results([self.out])
+
+    def test_each_program_runs_and_the_same_command_goes_on(self):
+        for name in PROGRAMS:
+            with self.subTest(name):
+                self.out.unlink(missing_ok=True)
+                said, results = self.run_dry(name)
+                self.assertTrue(results.rows, said)
+                for case_id, by_peer in results.rows.items():
+                    self.assertIn("attnc", by_peer, f"{case_id}: {results.errors}")
+                wrong = [error for error in results.errors if "differs" in error[2]]
+                self.assertFalse(wrong)
+                before = self.out.read_text()
+                self.run_dry(name)
+                self.assertEqual(self.out.read_text(), before)
+
+    def test_ablations_of_flexattention_are_timed(self):
+        _, results = self.run_dry("flexattention")
+        peers = set(results.rows["forward-causal-b1h4k4-q64k64-d16"])
+        self.assertLessEqual({"attnc", "attnc_lists", "attnc_partial", "flex", "flex_lists", "flex_partial"}, peers)
+        self.assertEqual(set(results.rows["decode-causal-b1h4k4-q1k64-d16-p16"]), {"attnc", "attnc_contiguous"})
+        self.assertEqual({"out", "dq", "dk", "dv"}, set(results.rmse["accuracy-causal-b1h8k8-q64k64-d64-bf16"]["attnc"]))
+
+    def test_time_that_is_up_ends_a_run(self):
+        said, results = self.run_dry("flashattention3", "--seconds", "0")
+        self.assertIn("time is up before", said)
+        self.assertFalse(results.rows)
+
+
+class PeersTest(unittest.TestCase):
+    def test_an_itemized_mask_says_what_the_mods_say(self):
+        from peers import itemized, ours
+
+        from speed import Operands, differences
+
+        anything = mock.patch.object(itemized, "sdpa_kernel", lambda backend: contextlib.nullcontext())
+        with anything, torch.no_grad(), mock.patch.object(workloads, "PREFIX", 20), mock.patch.dict(workloads.DOCUMENTS, common.DRY):
+            for kind, variant in itertools.product(("forward", "decode"), ("causal", "alibi", "sliding_window", "prefix_lm", "document")):
+                case = common.tiny(workloads.Workload(kind, variant, 2, 16, 2, 8192, 64, 64, window=9))
+                operands = Operands(case, "cpu")
+                found, expected = (next(iter(operands.runs(peer).values()))()[1]() for peer in (itemized, ours))
+                self.assertFalse(differences(operands, found, expected)[1], f"{kind} {variant}")
+
+
+class ProblemTest(unittest.TestCase):
+    def test_problems_are_all_different_and_within_their_grids(self):
+        cases = fna.FORWARD + fna.BACKWARD
+        self.assertEqual(len({case.id for case in cases}), len(cases))
+        self.assertGreaterEqual(len(fna.FORWARD), 300)
+        self.assertEqual({len(case.extents) for case in fna.BACKWARD}, {1, 2, 3})
+        for case in cases:
+            for n, w, d in zip(case.extents, case.window, case.dilation):
+                self.assertTrue(2 <= w <= n // d, case.id)
+
+    def test_pairs_are_those_of_nattens_definition(self):
+        sys.path.insert(0, str(BENCH.parent / "tests" / "dsl"))
+        from natten import generalized
+
+        for case in [case.tiny() for case in fna.FORWARD[:24]]:
+            pairs = case.batch * case.heads
+            for axis in zip(case.extents, case.window, case.dilation, case.is_causal):
+                n, w, d, is_causal = axis
+                pairs *= sum(len(generalized(i, n, w, d, 1, is_causal)) for i in range(n))
+            self.assertEqual(case.pairs(), pairs, case.id)
+
+
+def made_up(program, path):
+    """Writes results of all cases of a program: attnc takes 1 ms, flex 2, natten 4."""
+    with open(path, "w", encoding="utf-8") as file:
+        for case in dict.fromkeys(case for section in program.SECTIONS for case in section.cases):
+            for peer, ms in (("attnc", 1.0), ("flex", 2.0), ("natten", 4.0), ("attnc_contiguous", 0.8), ("attnc_lists", 1.1), ("attnc_partial", 1.32)):
+                about = {"gpu": "Fake GPU", "driver": "1", "date": "2026-12-01", "version": "1", "command": "python3 x"}
+                file.write(json.dumps({"id": case.id, "peer": peer, "ms": ms, **case.rate(ms), **about}) + "\n")
+        for name in ("accuracy-causal-b1h8k8-q2048k2048-d64-bf16",):
+            file.write(json.dumps({"id": name, "peer": "attnc", "rmse": {"out": 1e-3, "dq": 2e-3, "dk": 1e-3, "dv": 1e-3}}) + "\n")
+
+
+class PageTest(unittest.TestCase):
+    def tables(self, name):
+        with tempfile.TemporaryDirectory() as folder:
+            program, folder = importlib.import_module(name), pathlib.Path(folder)
+            made_up(program, folder / "made.jsonl")
+            (folder / "papers").mkdir()
+            text = (BENCH.parent / "docs" / "papers" / f"{name}.md").read_text(encoding="utf-8")
+            (folder / "papers" / f"{name}.md").write_text(text, encoding="utf-8")
+            results = read_results([folder / "made.jsonl"])
+            with contextlib.ExitStack() as stack:
+                if importlib.util.find_spec("matplotlib") is None:
+                    stack.enter_context(mock.patch.object(page, "plot", lambda *_: ""))
+                done = page.write_page(program, results, folder)
+            self.assertEqual(done, [section.name for section in program.SECTIONS])
+            return (folder / "papers" / f"{name}.md").read_text(encoding="utf-8")
+
+    def test_pages_have_a_table_for_each_section(self):
+        text = self.tables("flexattention")
+        self.assertIn("| causal, 4 x 16 x 16384, d 64 |", text)
+        self.assertIn("2.00 (FlexAttention)", text)
+        self.assertIn("| +25.0 % |", text)  # 1 ms in pages, 0.8 ms contiguous
+        self.assertIn("| forward causal, 4 x 16 x 16384, d 64 | 1.20 |", text)  # 1.32 ms without full blocks, 1.1 ms with them
+        self.assertIn("| 1-D, forward, NATTEN | 120 | 100.0 % | 4.00 |", self.tables("fna"))
+        self.assertIn("| attnc | 1.00e-03 |", self.tables("flashattention3"))
+
+    def test_committed_pages_have_no_figures_without_results(self):
+        for name in PROGRAMS:
+            text = (BENCH.parent / "docs" / "papers" / f"{name}.md").read_text(encoding="utf-8")
+            if not list((BENCH / "results").glob(f"*-{name}.jsonl")):
+                self.assertNotIn("TFLOP/s |", text)
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1])
