@@ -39,7 +39,7 @@ LIMITS = {"out": 0.015, "dq": 0.03, "dk": 0.03, "dv": 0.03}  # of differences fr
 LIMIT_E4M3 = 0.08  # the same of out, over operands of e4m3: peers also round weights
 DTYPES = {"fp16": "float16"}  # others are drawn in bf16
 PROBES = 10  # calls that choose between ways
-SHORT, SINGLES = 512, 4  # keys of forward passes that are timed as graphs; rounds of single calls for one of bursts
+SINGLES = 4  # rounds of single calls for one of bursts
 
 
 class Operands:
@@ -119,7 +119,10 @@ def contender(gpu, operands, peer, expected, is_replayed=False):
                 failed.append(f"{how} differs from attnc's: {wrong}".strip())
                 continue
             if is_replayed:
-                run = operands.replay(run)
+                try:
+                    run = operands.replay(run)
+                except Exception as error:
+                    how = f"{how}, no graph: {peers.reason(error)}".strip(", ")
             ms = clocks.milliseconds(gpu, run, PROBES)
         except Exception as error:
             failed.append(f"{how} {peers.reason(error)}".strip())
@@ -147,14 +150,13 @@ def contenders(gpu, operands, modules, is_replayed=False):
 
 def measure(gpu, operands, modules, options):
     """Returns the lines of a case. Without bursts under load, all take short turns, with L2 flushed: cases that decode call
-    by call, and these and short forward passes as graphs."""
-    case, rounds, decodes = operands.case, options.rounds, operands.case.kind == "decode"
-    is_short = decodes or case.kind == "forward" and case.length <= SHORT
-    functions, lines = contenders(gpu, operands, modules, is_short and not options.burst)
+    by call, and short ones as graphs."""
+    case, rounds = operands.case, options.rounds
+    functions, lines = contenders(gpu, operands, modules, not options.burst and case.is_short)
     if functions and not options.burst:
-        turns = {"rounds": rounds * SINGLES, "burst_ms": 0} if decodes else {"rounds": rounds}
+        turns = {"rounds": rounds * SINGLES, "burst_ms": 0} if case.kind == "decode" else {"rounds": rounds}
         for name, ms in clocks.in_turns(gpu, functions, **turns).items():
-            lines[name] |= {"ms": round(ms, 5), **case.rate(ms), "graph": is_short}
+            lines[name] |= {"ms": round(ms, 5), **case.rate(ms)}
     if not functions or not options.burst:
         return list(lines.values())
     bursts, rested = clocks.abba(gpu, functions, options.burst, rounds)

@@ -8,6 +8,7 @@ import dataclasses
 D64, D128, D256 = (2, 32, 32, 8192, 64, 64), (2, 16, 16, 8192, 128, 128), (2, 8, 8, 8192, 256, 256)
 LATENT = (2, 16, 16, 8192, 192, 128)
 WINDOW, PREFIX, CAP = 1024, 1024, 30.0
+SHORT = 512
 BYTES = {"bf16": 2, "fp16": 2, "e4m3": 1}
 DOCUMENTS = {8192: (295, 3850, 2955, 603, 489), 16384: (295, 3850, 2955, 603, 1400, 1222, 2159, 3183, 201, 58, 458)}
 FREQUENT, OTHERS = ("causal", "noop", "document", "packed", "sliding_window"), ("alibi", "softcap", "prefix_lm")
@@ -66,6 +67,11 @@ class Workload:
     @property
     def q_length(self):
         return 1 if self.kind == "decode" else self.length
+
+    @property
+    def is_short(self):
+        """Whether the host may take longer for a call than the GPU."""
+        return self.kind == "decode" or self.kind == "forward" and self.length <= SHORT
 
     def sequences(self):
         """Returns the number of sequences of the operands, and their length."""

@@ -102,10 +102,10 @@ def run(sections, options, extra=(), before=None):
     gpu = start(options)
     if before:
         before(cases)
-    options.seconds -= time.monotonic() - begin
+    end, options.seconds = begin + options.seconds, begin + options.seconds - time.monotonic()
     operands_of = DryOperands if options.is_dry else speed.Operands
     speed.run(gpu, cases, modules, options, operands_of)
-    options.seconds -= time.monotonic() - begin
+    options.seconds = end - time.monotonic()
     return gpu
 
 

@@ -19,6 +19,7 @@ NAME = "flashattention3"
 TOKENS, COLUMNS = 16384, 2048
 WIDTHS = (128, 64, 256)
 LENGTHS = [512 << i for i in range(6)]
+PEERS = ("ours", "flash2", "flash3", "flash4", "cudnn", "unfused")
 SHORT = (64, 128, 256, 512)
 MODS = ("noop", "causal")
 
@@ -120,7 +121,7 @@ def accuracy(gpu, options):
 
 
 def main(arguments=None):
-    options = common.parsed(arguments, __doc__, modules=peers.ALL, burst=0.0, rounds=10)
+    options = common.parsed(arguments, __doc__, modules=PEERS, burst=0.0, rounds=10)
     gpu = common.run(SECTIONS, options)
     if gpu:
         accuracy(gpu, options)

@@ -9,6 +9,7 @@ against fp64 (accuracy.py). figure-12: caches in pages, next to contiguous ones 
 masks whose lists say which blocks are full, and the same blocks all called partial, for attnc and FlexAttention.
 """
 
+import dataclasses
 import json
 import os
 import re
@@ -72,7 +73,7 @@ def compiled():
     import torch
     from torch.nn.attention.flex_attention import flex_attention
 
-    torch._dynamo.reset()
+    # Without a reset: it would also forget what peers/flex.py compiled for the case.
     return torch.compile(flex_attention, dynamic=False)
 
 
@@ -84,8 +85,6 @@ def ours():
 
 def contiguous(case, q, k, v):
     from peers.ours import of_cache
-
-    import dataclasses
 
     return {"": of_cache(dataclasses.replace(case, page=0), q, k, v)}
 

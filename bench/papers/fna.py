@@ -26,6 +26,7 @@ from common import Section, peers, speed
 
 NAME = "fna"
 PROBLEMS, EVERY = 360, 4  # of which a fourth is also timed backward
+FEW = 16  # one in that many problems is timed with NATTEN if only FlexAttention can compute it
 SMALL = 4e9  # FLOPs of problems that reference kernels are timed on
 TOKENS = 65536
 AXES = (1, 2, 3)
@@ -50,6 +51,7 @@ class Problem:
     kv_heads = property(lambda self: self.heads)
     width_v = property(lambda self: self.width)
     length = property(lambda self: math.prod(self.extents))
+    is_short = property(lambda self: self.kind == "forward")
 
     @property
     def id(self):
@@ -116,7 +118,7 @@ def self_attention(case, q, k, v):
     from torch.nn.functional import scaled_dot_product_attention
 
     def call():
-        with sdpa_kernel([SDPBackend.CUDNN_ATTENTION, SDPBackend.FLASH_ATTENTION, SDPBackend.MATH], set_priority=True):
+        with sdpa_kernel([SDPBackend.CUDNN_ATTENTION, SDPBackend.FLASH_ATTENTION], set_priority=True):
             return scaled_dot_product_attention(*(x.transpose(1, 2) for x in (q, k, v))).transpose(1, 2)
 
     return {"": call}
@@ -132,9 +134,10 @@ def modules():
     torchs = types.SimpleNamespace(version=lambda: f"torch {torch.__version__}", is_heads_last=every)
     found = [common.Extra(speed.OURS, like, every, ours)]
     for peer in peers.found(["natten"]):
-        found.append(peer)
         if peer.natten.HAS_LIBNATTEN:
-            found.append(common.Extra("natten_reference", peer, lambda case: case.flops() < SMALL, peer.reference))
+            found += [peer, common.Extra("natten_reference", peer, lambda case: case.flops() < SMALL, peer.reference)]
+        else:  # FlexAttention compiles for seconds
+            found.append(common.Extra(peer.NAME, peer, lambda case: case.number % FEW == 0, peer.ways))
     return [*found, common.Extra("self_attention", torchs, every, self_attention, is_other=True)]
 
 

@@ -16,7 +16,7 @@ import sys
 
 import common
 from bar_chart import COLOURS, FAINT, NAMES, draw_legend, draw_panel, label, new_figure, svg_of
-from report import OURS, accuracy_table, figure, peer_name, plain, put_between, table, unit_of
+from report import OURS, accuracy_table, figure, header, peer_name, plain, put_between, table, unit_of
 from results import UNITS, Case, ResultError, read_results
 
 DOCS = common.BENCH.parent / "docs"
@@ -201,6 +201,8 @@ def plot(results, section):
 
 def about(results):
     """Returns where and how the lines were measured."""
+    if results.ceilings:
+        return header(results, results.ceilings[0]["date"], "")
     rows = [row for by_peer in results.rows.values() for row in by_peer.values()]
     of = lambda member: ", ".join(dict.fromkeys(plain(str(row[member])) for row in rows if member in row))
     commands = dict.fromkeys(row["command"].strip() for row in rows if "command" in row)

@@ -34,15 +34,17 @@ def mask_of(case, q):
 
 def ways(case, q, k, v):
     mask = mask_of(case, q)
-    made = lambda x: x if case.heads == case.kv_heads else x.repeat_interleave(case.heads // case.kv_heads, 1)
+    group = case.heads // case.kv_heads
 
     def by(backend):
         # The memory-efficient kernels take no groups of heads: k and v are repeated for them, and the time counts.
-        repeats = made if backend == SDPBackend.EFFICIENT_ATTENTION else lambda x: x
+        is_repeated = group > 1 and backend == SDPBackend.EFFICIENT_ATTENTION
+        spread = (lambda x: x.repeat_interleave(group, 1)) if is_repeated else (lambda x: x)
+        enable_gqa = group > 1 and not is_repeated
 
         def call():
             with sdpa_kernel(backend):
-                return scaled_dot_product_attention(q, repeats(k), repeats(v), attn_mask=mask, enable_gqa=True)
+                return scaled_dot_product_attention(q, spread(k), spread(v), attn_mask=mask, enable_gqa=enable_gqa)
 
         return call
 

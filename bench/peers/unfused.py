@@ -1,9 +1,9 @@
 """Attention by two products of PyTorch with the weights in memory between them, compiled or not: forward."""
 
 import torch
+import workloads
 
 NAME = "unfused"
-LONGEST = 512
 
 
 def version():
@@ -11,7 +11,7 @@ def version():
 
 
 def serves(case):
-    return case.kind == "forward" and case.variant in ("noop", "causal") and case.length <= LONGEST and case.dtype != "e4m3"
+    return case.kind == "forward" and case.variant in ("noop", "causal") and case.length <= workloads.SHORT and case.dtype != "e4m3"
 
 
 def is_heads_last(case):

@@ -79,6 +79,28 @@ class DryTest(unittest.TestCase):
         self.assertFalse(results.rows)
 
 
+@unittest.skipUnless(importlib.util.find_spec("transformers"), "needs transformers")
+class ModelsTest(unittest.TestCase):
+    def test_models_train_dry_and_their_table_has_a_row(self):
+        import models
+
+        models.made_dry()
+        with tempfile.TemporaryDirectory() as folder:
+            out = pathlib.Path(folder, "models.jsonl")
+            for peer in ("attnc", "sdpa", "none"):
+                quietly(models.measure, peer, "finetune", {"": 60}, out)
+            before = out.read_text()
+            quietly(models.measure, "sdpa", "finetune", {"": 60}, out)
+            self.assertEqual([line for line in out.read_text()[len(before) :].split("\n") if '"ms"' in line], [])
+            results = read_results([out])
+            rows = results.rows["finetune-llama3-64"]
+            self.assertEqual(set(rows), {"attnc", "sdpa", "none"}, results.errors)
+            self.assertAlmostEqual(rows["attnc"]["first_loss"], rows["sdpa"]["first_loss"], places=2)
+            program = importlib.import_module("end_to_end")
+            lines = program.finetuning(results, common.Section("", program.cases("finetune-llama3")))
+            self.assertRegex(lines[2], r"^\| 64 \| -?[0-9.]+, -?[0-9]+ % \| -?[0-9.]+, ")
+
+
 class PeersTest(unittest.TestCase):
     def test_an_itemized_mask_says_what_the_mods_say(self):
         from peers import itemized, ours

@@ -138,6 +138,14 @@ class ClockTest(unittest.TestCase):
         self.assertEqual({name: len(taken) for name, taken in bursts.items()}, {"a": 4, "b": 4})
         self.assertEqual({(name, calls) for name, calls in self.gpu.bursts}, {("a", 2000), ("b", 1000)})
 
+    def test_short_turns_flush_before_each_burst_and_take_the_median(self):
+        functions = {"a": self.gpu.function("a", 1, 0), "b": self.gpu.function("b", 2.5, 0)}
+        self.assertEqual({"a": 1.0, "b": 2.5}, {name: round(ms, 6) for name, ms in clocks.in_turns(self.gpu, functions, 4).items()})
+        self.assertEqual(self.gpu.calls, [*"aaaaabbbbb", *(["a"] * 5 + ["b"] * 2 + ["b"] * 2 + ["a"] * 5) * 2])
+        self.assertEqual(self.gpu.flushed, [10, 15, 17, 19, 24, 29, 31, 33])
+        clocks.in_turns(self.gpu, functions, 1, burst_ms=0)
+        self.assertEqual("".join(self.gpu.calls[-2:]), "ab")
+
     def test_at_most_a_hundred_calls_are_in_the_queue(self):
         self.in_turns(a=700)
         self.assertLessEqual(self.gpu.queued, 100)
@@ -237,6 +245,13 @@ class SpeedTest(Made):
         begun = len(self.gpu.calls)
         self.run_speed()
         self.assertEqual(len(self.gpu.calls), begun)
+
+    def test_without_bursts_all_take_short_turns(self):
+        self.run_speed(cases=CASES[:1], options=["--burst", "0"])
+        by_peer = {line["peer"]: line for line in self.lines()}
+        self.assertEqual({peer: line["ms"] for peer, line in by_peer.items()}, {"attnc": 1.0, "flex": 1.5, "fa4": 0.8, "fa3": 0.9})
+        self.assertFalse(self.gpu.bursts)
+        self.assertNotIn("joules", by_peer["attnc"])
 
     def test_an_odd_number_of_rounds_is_refused(self):
         for options in (["--rounds", "3"], ["--rounds", "0"]):
