@@ -395,8 +395,8 @@ def limit(seconds):
 
 def made_dry():
     """Makes everything small enough for the CPU, in this process."""
-    global DEVICE, FINETUNED, GENERATED
-    DEVICE, FINETUNED, GENERATED = "cpu", (64,), (64,)
+    global DEVICE, FINETUNED, GENERATED, DEPTHS
+    DEVICE, FINETUNED, GENERATED, DEPTHS = "cpu", (64,), (64,), (1, 2)
     for _, values in MODELS.values():
         values |= {"hidden_size": 64, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4,
                    "num_key_value_heads": 2, "head_dim": 16, "vocab_size": 8192}  # fmt: skip

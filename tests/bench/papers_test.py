@@ -22,15 +22,18 @@ import needs
 needs.modules("torch", "safetensors")
 import common
 import fna
+import neighborhoods
 import page
 import torch
 import workloads
 from results import read_results
 
+torch.set_num_threads(1)  # tensors are tiny
 DRY = ["--dry", "--rounds", "2", "--peers", "ours", "flex"]
 PROGRAMS = {
     "flexattention": [*DRY, "--only", "causal.*(h4k4|h8k8)"],
     "flashattention3": [*DRY, "--only", "noop|accuracy"],
+    "neighborhoods": DRY,
     "fna": ["--dry", "--rounds", "2", "--only", "d-[0-5]-b", "--processes", "0"],
 }
 
@@ -127,8 +130,9 @@ class ProblemTest(unittest.TestCase):
                 self.assertTrue(2 <= w <= n // d, case.id)
 
     def test_pairs_are_those_of_nattens_definition(self):
-        sys.path.insert(0, str(BENCH.parent / "tests" / "dsl"))
-        from natten import generalized
+        of_dsl = mock.patch.object(sys, "path", [str(BENCH.parent / "tests" / "dsl"), *sys.path])
+        with of_dsl, mock.patch.dict(sys.modules):  # it has a torch of its own
+            from natten import generalized
 
         for case in [case.tiny() for case in fna.FORWARD[:24]]:
             pairs = case.batch * case.heads
@@ -136,6 +140,21 @@ class ProblemTest(unittest.TestCase):
                 n, w, d, is_causal = axis
                 pairs *= sum(len(generalized(i, n, w, d, 1, is_causal)) for i in range(n))
             self.assertEqual(case.pairs(), pairs, case.id)
+
+
+    def test_pixels_in_other_orders_see_the_same_neighborhoods(self):
+        at = torch.arange(256)
+        pixels = {}
+        for case in dict.fromkeys(case.tiny() for case in neighborhoods.CASES):
+            mask = case.mods_of_positions("cpu")[1](0, 0, at[:, None], at)
+            row, column = neighborhoods.PLACES[case.variant](at, case.canvas)
+            pixel = row * case.canvas + column
+            pixels[case.variant] = set(map(tuple, torch.stack((pixel[mask.nonzero()[:, 0]], pixel[mask.nonzero()[:, 1]]), 1).tolist()))
+            self.assertEqual(int(mask.sum()) * case.batch * case.heads, case.pairs())
+            blocks = mask.unflatten(0, (-1, 128)).unflatten(2, (-1, 128)).any(3).any(1)
+            self.assertEqual(case.live_blocks(), float(blocks.float().mean()))
+        self.assertEqual(pixels["naive"], pixels["tiled"])
+        self.assertEqual(pixels["naive"], pixels["morton"])
 
 
 def made_up(program, path):
@@ -172,6 +191,7 @@ class PageTest(unittest.TestCase):
         self.assertIn("| +25.0 % |", text)  # 1 ms in pages, 0.8 ms contiguous
         self.assertIn("| forward causal, 4 x 16 x 16384, d 64 | 1.20 |", text)  # 1.32 ms without full blocks, 1.1 ms with them
         self.assertIn("| 1-D, forward, NATTEN | 120 | 100.0 % | 4.00 |", self.tables("fna"))
+        self.assertIn("| 7 x 7 of 32 x 32 | 34.4 % | 1.000 | 2.000 |", self.tables("neighborhoods"))
         self.assertIn("| attnc | 1.00e-03 |", self.tables("flashattention3"))
 
     def test_committed_pages_have_no_figures_without_results(self):
