@@ -119,6 +119,16 @@ class PeersTest(unittest.TestCase):
                 self.assertFalse(differences(operands, found, expected)[1], f"{kind} {variant}")
 
 
+    def test_lists_without_full_blocks_have_the_same_blocks(self):
+        import flexattention
+
+        case = workloads.Workload("forward", "causal", 1, 2, 2, 512, 16, 16)
+        full, partial = (flexattention.lists_of(case, is_partial, "cpu") for is_partial in (False, True))
+        self.assertEqual(full.full_kv_num_blocks.flatten().tolist(), [0, 1, 2, 3])
+        self.assertIsNone(partial.full_kv_num_blocks)
+        self.assertTrue(torch.equal(full.to_dense(), partial.to_dense()))
+
+
 class ProblemTest(unittest.TestCase):
     def test_problems_are_all_different_and_within_their_grids(self):
         cases = fna.FORWARD + fna.BACKWARD
