@@ -8,6 +8,8 @@ import io
 import itertools
 import json
 import pathlib
+import random
+import subprocess
 import sys
 import tempfile
 import unittest
@@ -127,6 +129,40 @@ class PeersTest(unittest.TestCase):
         self.assertEqual(full.full_kv_num_blocks.flatten().tolist(), [0, 1, 2, 3])
         self.assertIsNone(partial.full_kv_num_blocks)
         self.assertTrue(torch.equal(full.to_dense(), partial.to_dense()))
+
+
+class BundleTest(unittest.TestCase):
+    def run_bundle(self, *arguments):
+        command = [sys.executable, str(BENCH / "peers" / "bundle.py"), *map(str, arguments)]
+        return subprocess.run(command, capture_output=True, text=True)
+
+    def test_what_is_packed_in_parts_is_unpacked_and_a_missing_part_is_told(self):
+        with tempfile.TemporaryDirectory() as folder:
+            folder = pathlib.Path(folder)
+            (folder / "natten" / "deep").mkdir(parents=True)
+            content = random.Random(0).randbytes(3 << 19)
+            (folder / "natten" / "deep" / "lib.so").write_bytes(content)
+            done = self.run_bundle("pack", folder / "pack", "--only", "natten", "--natten", folder / "natten", "--part", 1)
+            self.assertRegex(done.stdout, r"natten: 1\.6 MB in 2 parts", done.stderr)
+            done = self.run_bundle("unpack", folder / "site", folder / "pack")
+            self.assertIn(f"export PYTHONPATH={folder / 'site'}", done.stdout, done.stderr)
+            self.assertEqual((folder / "site" / "natten" / "deep" / "lib.so").read_bytes(), content)
+            (folder / "pack" / "natten.tar.xz.2-of-2").unlink()
+            self.assertIn("natten is without part 2 of 2", self.run_bundle("unpack", folder / "site", folder / "pack").stderr)
+        self.assertIn("build it by build_natten.py", self.run_bundle("pack", "/nowhere", "--only", "natten").stderr)
+
+    def test_kernels_of_natten_that_are_built_are_its_defaults(self):
+        sys.path.append(str(BENCH / "peers"))
+        self.addCleanup(sys.path.remove, str(BENCH / "peers"))
+        from build_natten import is_wanted
+
+        for name in ("hopper_fna2d_bfloat16_128x128x128_coop_Q16x8_KV16x8_causal1x0", "reference_fna1d_backward_bfloat16_causal1",
+                     "hopper_fna3d_backward_bfloat16_64x128x128_Q4x4x4_KV4x4x8_causal0x0x0"):
+            self.assertTrue(is_wanted(name), name)
+        for name in ("hopper_fna2d_bfloat16_128x128x128_pp_Q16x8_KV16x8_causal1x0", "hopper_fna1d_float16_64x128x64_Q64_KV128_causal0",
+                     "hopper_fna2d_bfloat16_64x128x64_Q8x8_KV16x8_causal0x1", "hopper_fna1d_bfloat16_64x128x32_Q64_KV128_causal0",
+                     "hopper_fna2d_backward_bfloat16_128x128x64_Q16x8_KV16x8_causal0x0"):
+            self.assertFalse(is_wanted(name), name)
 
 
 class ProblemTest(unittest.TestCase):
