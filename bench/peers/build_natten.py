@@ -28,6 +28,7 @@ KERNEL = re.compile(
 )
 OF_BACKWARD = ("64_KV128", "8x8_KV16x8", "4x4x4_KV4x4x8")  # the tiles that it takes unless it is told others
 DEFAULTS = (*OF_BACKWARD, "128_KV128", "16x8_KV16x8", "4x4x8_KV4x4x8")
+HELPER = "std_tuple_to_cute_tuple"  # each source has one
 TOGETHER = 4  # kernels in a file: headers take longer than a kernel
 UNUSED = re.compile(r"&natten::((?:blackwell_\w+|na\dd_\w+|fmha_\w+))")
 FLAGS = (
@@ -68,8 +69,8 @@ def written(path, text):
 
 
 def sources(source, build):
-    """Makes the kernels' sources. Returns the files to compile."""
-    generated, files = build / "autogen", []
+    """Makes the kernels' sources. Returns the files to compile. What launches them is one file, since headers take minutes."""
+    generated, files, rest = build / "autogen", [], ""
     for family, kernels in FAMILIES.items():
         if not (generated / family).exists():
             command = [sys.executable, source / "scripts" / f"autogen_{family}.py", "--num-splits", str(kernels), "-o", build]
@@ -88,11 +89,16 @@ def sources(source, build):
         include = f"natten_autogen/cuda/{folder}/kernels.h"
         header = (generated / "include" / include).read_text()
         head = "#include <ATen/ATen.h>\n#include <torch/extension.h>\n#include <stdexcept>\n#include <cute/tensor.hpp>\n"
-        files.append(written(build / f"stubs_{folder}.cu", f"{head}#include <{include}>\n{stubs(header, space, built)}"))
+        rest += f"{head}#include <{include}>\n{stubs(header, space, built)}"
         print(f"{folder}: {len(built)} kernels")
     without = '[](pybind11::args, pybind11::kwargs) { throw std::runtime_error("not built"); }'
-    files.append(written(build / "natten.cu", UNUSED.sub(without, (source / "csrc/natten.cpp").read_text())))
-    return files + [file for file in (source / "csrc/src").glob("*.cu") if not re.match("blackwell|fna_|fmha", file.name)]
+    rest += UNUSED.sub(without, (source / "csrc/natten.cpp").read_text())
+    for i, file in enumerate(sorted((source / "csrc/src").glob("*.cu"))):
+        if file.name == "compute_delta.cu":  # has a class that the rest also has
+            files.append(file)
+        elif not re.match("blackwell|fna_|fmha", file.name):
+            rest += f'#define {HELPER} {HELPER}_{i}\n#include "{file}"\n#undef {HELPER}\n'
+    return [written(build / "rest.cu", rest), *files]
 
 
 def ninja_text(files, source, build, include):

@@ -7,7 +7,8 @@
 
 pack downloads FlashAttention-3 and -4, cudnn.flex_attention, FlashInfer and the Triton kernel with tangents by pip, leaves out
 what benchmarks do not load, and writes FOLDER/NAME.tar.xz.I-of-N, parts of at most --part MiB. NATTEN is packed if it was built.
-unpack takes folders that have all parts of a name between them. `modules` needs flashinfer, nvcc and ninja, and goes on where the last one stopped; BUILD is build_natten.py's.
+unpack takes folders that have all parts of a name between them. cudnn also needs what fa4 has. `modules` needs flashinfer, nvcc
+and ninja, and goes on where the last one stopped; BUILD is build_natten.py's.
 """
 
 import argparse
