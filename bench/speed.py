@@ -187,14 +187,21 @@ def run(gpu, cases, modules, options, operands_of=Operands, measure=measure):
             if start - begin + max(longest, least) > options.seconds:
                 print(f"time is up before {case.id}: the same command goes on there", flush=True)
                 return
-            operands = operands_of(case)
-            with operands.gradients():
-                lines = measure(gpu, operands, modules, options)
-            operands.release()
-            longest = max(longest, gpu.now() - start)
+            operands = None
+            try:
+                operands = operands_of(case)
+                with operands.gradients():
+                    lines = measure(gpu, operands, modules, options)
+            except Exception as error:  # while all took turns: nobody has a figure
+                lines = [{"id": case.id, "peer": OURS, "error": f"while all took turns: {peers.reason(error)}"}]
             file.write("".join(json.dumps({**line, **about}) + "\n" for line in lines))
             file.flush()
             show(case, lines, gpu.now() - start)
+            if not gpu.is_alive():
+                sys.exit(f"the GPU refuses all work since {case.id}: the same command goes on behind it")
+            if operands:
+                operands.release()
+            longest = max(longest, gpu.now() - start)
 
 
 def show(case, lines, seconds):

@@ -38,7 +38,7 @@ CASES = [Workload(kind, variant, *workloads.D128) for variant in ("causal", "noo
 class FakeGpu:
     """A GPU whose time goes by with the calls in its queue. Knows what ran in each burst under load."""
 
-    name, driver = "Fake GPU", "1.2"
+    name, driver, dies = "Fake GPU", "1.2", False  # of a kernel that is called "fault"
 
     def __init__(self):
         self.seconds = self.joules = self.finished = 0.0  # of all that was enqueued; up to the last wait
@@ -48,6 +48,9 @@ class FakeGpu:
 
     def function(self, name, ms, watts):
         def call():
+            self.dies |= name == "fault"
+            if self.dies:
+                raise RuntimeError("CUDA error: an illegal memory access was encountered")
             self.calls.append(name)
             self.seconds += ms / 1000
             self.joules += watts * ms / 1000
@@ -57,6 +60,9 @@ class FakeGpu:
 
     def now(self):
         return self.finished
+
+    def is_alive(self):
+        return not self.dies
 
     def pause(self, seconds):
         self.pauses.append(seconds)
@@ -252,6 +258,16 @@ class SpeedTest(Made):
         self.assertEqual({peer: line["ms"] for peer, line in by_peer.items()}, {"attnc": 1.0, "flex": 1.5, "fa4": 0.8, "fa3": 0.9})
         self.assertFalse(self.gpu.bursts)
         self.assertNotIn("joules", by_peer["attnc"])
+
+    def test_a_fault_of_a_kernel_ends_the_run_and_the_next_goes_on_behind_the_case(self):
+        faulty = FakePeer("fault", {"": (1, 700, 1.0)}, kinds=("forward",))
+        with self.assertRaisesRegex(SystemExit, f"since {CASES[0].id}: the same command goes on"):
+            self.run_speed(*self.PEERS[2:], faulty, cases=CASES[:2])
+        self.assertIn("while all took turns: RuntimeError: CUDA error", self.lines()[0]["error"])
+        self.gpu = FakeGpu()
+        self.run_speed(*self.PEERS[2:], faulty, cases=CASES[:2])
+        self.assertEqual(list(dict.fromkeys(line["id"] for line in self.lines())), [case.id for case in CASES[:2]])
+        speed_report.read_results([self.out])
 
     def test_an_odd_number_of_rounds_is_refused(self):
         for options in (["--rounds", "3"], ["--rounds", "0"]):
