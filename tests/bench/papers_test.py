@@ -9,6 +9,7 @@ import itertools
 import json
 import pathlib
 import random
+import re
 import subprocess
 import sys
 import tempfile
@@ -214,21 +215,29 @@ def made_up(program, path):
             file.write(json.dumps({"id": name, "peer": "attnc", "rmse": {"out": 1e-3, "dq": 2e-3, "dk": 1e-3, "dv": 1e-3}}) + "\n")
 
 
+def committed(name):
+    return (BENCH.parent / "docs" / "papers" / f"{name}.md").read_text(encoding="utf-8")
+
+
+def page_of(name, results):
+    """Returns the sections that were written, and the page."""
+    with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
+        path = pathlib.Path(folder, "papers", f"{name}.md")
+        path.parent.mkdir()
+        path.write_text(committed(name), encoding="utf-8")
+        if importlib.util.find_spec("matplotlib") is None:
+            stack.enter_context(mock.patch.object(page, "plot", lambda *_: ""))
+        return page.write_page(importlib.import_module(name), results, pathlib.Path(folder)), path.read_text(encoding="utf-8")
+
+
 class PageTest(unittest.TestCase):
     def tables(self, name):
+        program = importlib.import_module(name)
         with tempfile.TemporaryDirectory() as folder:
-            program, folder = importlib.import_module(name), pathlib.Path(folder)
-            made_up(program, folder / "made.jsonl")
-            (folder / "papers").mkdir()
-            text = (BENCH.parent / "docs" / "papers" / f"{name}.md").read_text(encoding="utf-8")
-            (folder / "papers" / f"{name}.md").write_text(text, encoding="utf-8")
-            results = read_results([folder / "made.jsonl"])
-            with contextlib.ExitStack() as stack:
-                if importlib.util.find_spec("matplotlib") is None:
-                    stack.enter_context(mock.patch.object(page, "plot", lambda *_: ""))
-                done = page.write_page(program, results, folder)
-            self.assertEqual(done, [section.name for section in program.SECTIONS])
-            return (folder / "papers" / f"{name}.md").read_text(encoding="utf-8")
+            made_up(program, made := pathlib.Path(folder, "made.jsonl"))
+            done, text = page_of(name, read_results([made]))
+        self.assertEqual(done, [section.name for section in program.SECTIONS])
+        return text
 
     def test_pages_have_a_table_for_each_section(self):
         text = self.tables("flexattention")
@@ -240,11 +249,13 @@ class PageTest(unittest.TestCase):
         self.assertIn("| 7 x 7 of 32 x 32 | 34.4 % | 1.000 | 2.000 |", self.tables("neighborhoods"))
         self.assertIn("| attnc | 1.00e-03 |", self.tables("flashattention3"))
 
-    def test_committed_pages_have_no_figures_without_results(self):
-        for name in PROGRAMS:
-            text = (BENCH.parent / "docs" / "papers" / f"{name}.md").read_text(encoding="utf-8")
-            if not list((BENCH / "results").glob(f"*-{name}.jsonl")):
-                self.assertNotIn("TFLOP/s |", text)
+    def test_committed_pages_have_the_figures_of_the_newest_results_and_no_others(self):
+        for name in (*PROGRAMS, "end_to_end"):
+            files = sorted((BENCH / "results").glob(f"*-{name}.jsonl"))
+            if files:
+                self.assertEqual(page_of(name, read_results(files[-1:]))[1], committed(name), f"run bench/papers/page.py {name} {files[-1]}")
+            for marker in () if files else re.findall("<!-- results (.*) -->", committed(name)):
+                self.assertIn(f"<!-- results {marker} -->\n<!-- /results {marker} -->", committed(name))
 
 
 if __name__ == "__main__":
