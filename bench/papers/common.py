@@ -6,7 +6,6 @@ take short turns with L2 flushed; with --burst, the two clocks of speed.py. page
 
 import argparse
 import dataclasses
-import functools
 import pathlib
 import re
 import sys
