@@ -5,7 +5,8 @@ and SDPA.
   python3 bench/accuracy.py --attnc build/attnc --out accuracy.jsonl
 
 Writes one JSON line a case and peer: {"id", "peer", "rmse": {"out", "dq", "dk", "dv"}}, root mean squared errors
-against fp64 on the same tensors: normal q, k, v and dout of [1, 8, LENGTH, D]; softcap has a cap of 30. "unfused"
+against fp64 on the same tensors: normal q, k, v and dout of [1, 8, LENGTH, D]; softcap has a cap of 30, a window and a
+prefix have 256 keys, slopes are 2^-1 to 2^-8, and documents have an eighth of the tokens on average. "unfused"
 keeps q k^T, P, dP and dS in the dtype between products; its softmax is f32. Needs torch, triton and safetensors; prints
 SKIPPED without them. Without a GPU, attnc computes with its reference, and "unfused" is the only peer.
 Exit codes: 0 done; 1 a gradient of attnc has more than 1.1 times the error of "unfused", or could not be computed.
@@ -20,13 +21,14 @@ try:
     from torch.nn.attention import SDPBackend, sdpa_kernel
     from torch.nn.attention.flex_attention import create_block_mask, flex_attention
     from torch_mods import Mod, extents_of, gradients, run_attnc
+    from workloads import alibi_slopes
 except ImportError as missing:
     sys.exit(print(f"SKIPPED: {missing}"))
 
 LIMIT = 1.1  # times the error of "unfused"
 MODS = pathlib.Path(__file__).resolve().parents[1] / "dsl" / "mods"
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
-SCALARS = {"cap": 30.0}
+SCALARS = {"cap": 30.0, "window": 256, "prefix": 256}
 
 
 def by_autograd(attention, tensors):
@@ -38,9 +40,10 @@ def by_autograd(attention, tensors):
 
 def by_flex(mod, tensors, scalars):
     torch._dynamo.reset()
-    names = mod.namespace({**extents_of(tensors["q"], tensors["k"]), **scalars})
-    length = tensors["q"].shape[2]
-    mask = create_block_mask(names["mask_mod"], None, None, length, length, device="cuda")
+    captures = {name: tensors[name] for name in mod.captures if name in tensors}
+    names = mod.namespace({**extents_of(tensors["q"], tensors["k"]), **scalars, **captures})
+    length, mask_mod = tensors["q"].shape[2], names.get("mask_mod")
+    mask = mask_mod and create_block_mask(mask_mod, None, None, length, length, device="cuda")
     return by_autograd(lambda q, k, v: torch.compile(flex_attention, dynamic=False)(
         q, k, v, score_mod=names.get("score_mod"), block_mask=mask), tensors)
 
@@ -73,14 +76,20 @@ def results(variant, mod, tensors, args):
             yield peer, error
 
 
+def id_of(variant, dtype, head_dim, args):
+    return f"accuracy-{variant}-b1h8k8-q{args.length}k{args.length}-d{head_dim}-{dtype}"
+
+
 def measure(variant, dtype, head_dim, args):
     """Returns the lines of a case."""
     torch.manual_seed(0)
     device = "cuda" if torch.cuda.is_available() else "cpu"
     tensors = {name: torch.randn(1, 8, args.length, head_dim, device=device, dtype=DTYPES[dtype])
                for name in ("q", "k", "v", "dout")}
-    case = f"accuracy-{variant}-b1h8k8-q{args.length}k{args.length}-d{head_dim}-{dtype}"
-    found = results(variant, Mod.load(MODS / f"{variant}.py"), tensors, args)
+    case, mod = id_of(variant, dtype, head_dim, args), Mod.load(MODS / f"{variant}.py")
+    drawn = mod.draw(extents_of(tensors["q"], tensors["k"]), SCALARS, torch.Generator().manual_seed(0))
+    drawn |= {"slopes": alibi_slopes(8, "cpu")} if "slopes" in drawn else {}
+    found = results(variant, mod, tensors | {name: x.to(device) for name, x in drawn.items()}, args)
     _, exact = next(found)
     for peer, result in found:
         if isinstance(result, Exception):
@@ -111,7 +120,7 @@ def main(arguments=None):
     args.add_argument("--kernel-family", default="", help="of attnc; default: the GPU's best")
     args.add_argument("--peers", default="attnc,unfused,flex,sdpa_cudnn,sdpa_flash")
     args.add_argument("--length", type=int, default=2048)
-    args.add_argument("--variants", default="causal,softcap", help="mods of the library with a mask")
+    args.add_argument("--variants", default="causal,softcap", help="mods of the library")
     args.add_argument("--dtypes", default="bf16,fp16")
     args.add_argument("--head-dims", default="64,128,256")
     args.add_argument("--out", help="file that the lines are appended to; they are printed as well")

@@ -14,6 +14,7 @@ import statistics
 import sys
 import threading
 import time
+import types
 
 STRIDE, QUEUED = 32, 96  # calls between two events; calls in the queue at most: a full one lets the GPU idle
 SAMPLE_S = 0.01
@@ -64,6 +65,26 @@ class Nvml:
         return text.value.decode()
 
 
+class Dry:
+    """Stands in for a GPU where a benchmark is only tried: the clock is the host's, and counts nothing else."""
+
+    name, driver, torch = "none", "none", types.SimpleNamespace(__version__="none")
+    now = mark = staticmethod(time.monotonic)
+    pause = wait = staticmethod(lambda _: None)
+
+    def __init__(self):
+        self.marks = collections.deque()
+
+    def between(self, start, end):
+        return max(1000 * (end - start), 1e-3)
+
+    def is_alive(self):
+        return True
+
+    def flush(self):
+        pass
+
+
 class Gpu:
     """Events, L2 and counters of the current CUDA device."""
 
@@ -93,6 +114,14 @@ class Gpu:
 
     def flush(self):
         self.lines.zero_()
+
+    def is_alive(self):
+        """Whether the GPU computes: after a fault of a kernel it refuses all work of the process."""
+        try:
+            self.torch.cuda.synchronize()
+        except RuntimeError:
+            return False
+        return True
 
     @contextlib.contextmanager
     def watch(self):
@@ -168,6 +197,17 @@ def rested(gpu, function, ms):
         gpu.flush()
         times.append(milliseconds(gpu, function, calls))
     return statistics.median(times)
+
+
+def in_turns(gpu, functions, rounds=SHORTS, burst_ms=SHORT_MS):
+    """Returns {name: median ms of a call} of functions that take short turns, with L2 flushed before each burst."""
+    calls = {name: max(1, round(burst_ms / milliseconds(gpu, function, 5))) for name, function in functions.items()}
+    order, times = list(functions), {name: [] for name in functions}
+    for turn in range(rounds):
+        for name in order if turn % 2 == 0 else order[::-1]:
+            gpu.flush()
+            times[name].append(milliseconds(gpu, functions[name], calls[name]))
+    return {name: statistics.median(taken) for name, taken in times.items()}
 
 
 def abba(gpu, functions, seconds, rounds):

@@ -4,11 +4,14 @@ FlexAttention.
 
   ATTNC_LIBRARY=build/libattnc.so python3 bench/models.py --out models.jsonl [--only REGEX] [--limit SECONDS]
 
-A case is `host-N`, `attention-N`, `train-MODEL-N`, `token-MODEL-CACHE-N` or `generate-MODEL-CACHE-N` with N tokens.
-`host` is the host's time for a launch. `attention` and `train` use packed documents. `generate` compiles what
+A case is `host-N`, `attention-N`, `train-MODEL-N`, `finetune-MODEL-N`, `token-MODEL-CACHE-N` or `generate-MODEL-CACHE-N` with N
+tokens. `host` is the host's time for a launch. `attention`, `train` and `finetune` use packed documents. `finetune` keeps the
+inputs of layers only, with two numbers of layers, and tells the time of all layers that the model has. The peer "none" computes
+no attention: what it takes is the rest. The peer "eager" keeps all scores, for its memory. `generate` compiles what
 transformers compiles by itself, with CUDA graphs: models with a static cache. Each implementation runs in its own
 process, in which each case has a time limit. A result is one JSON line: `id`, `peer` and `ms`, or `error`, whose trace
-goes to stderr. Needs a GPU, torch, Triton and transformers; imports attnc from tools/python.
+goes to stderr. The same command goes on where the last one stopped. Needs a GPU, torch, Triton and transformers; imports attnc from tools/python.
+--dry: small models on the CPU.
 """
 
 import argparse
@@ -30,13 +33,24 @@ sys.path.insert(0, str(ROOT / "tools" / "python"))
 
 LENGTHS = 32768, 4096, 8192, 16384
 CACHES = 65536, 4096, 32768
-GENERATED = 65536, 16384, 4096
-PEERS = "attnc", "flex_attention", "sdpa", "attnc ragged", "attnc compiled", "flex_attention compiled", "sdpa compiled"
+GENERATED = 65536, 16384, 4096, 1024
+FINETUNED = 32768, 16384, 8192, 4096
+DEPTHS = 2, 4  # layers of models whose time is told for all of ALL_LAYERS
+ALL_LAYERS = {"llama3": 32}
+PEERS = (
+    "attnc", "flex_attention", "sdpa", "attnc ragged", "attnc compiled", "flex_attention compiled", "sdpa compiled", "none compiled",
+    "none", "eager",
+)  # fmt: skip
+DEVICE = "cuda"
 # Layers of known models, but only few of them.
 MODELS = {
     "llama": ("LlamaConfig", {
         "hidden_size": 4096, "intermediate_size": 14336, "num_hidden_layers": 4, "num_attention_heads": 32,
         "num_key_value_heads": 8, "head_dim": 128,
+    }),
+    "llama3": ("LlamaConfig", {
+        "hidden_size": 4096, "intermediate_size": 14336, "num_hidden_layers": 4, "num_attention_heads": 32,
+        "num_key_value_heads": 8, "head_dim": 128, "vocab_size": 128256,
     }),
     "gemma2": ("Gemma2Config", {
         "hidden_size": 2304, "intermediate_size": 9216, "num_hidden_layers": 4, "num_attention_heads": 8,
@@ -59,6 +73,7 @@ def cases():
     yield f"token-llama-dynamic-{CACHES[0]}"
     yield f"train-llama-{LENGTHS[0]}"
     yield from (f"generate-llama-static-{length}" for length in GENERATED)
+    yield from (f"finetune-llama3-{length}" for length in FINETUNED)
     yield from (f"attention-{length}" for length in LENGTHS[1:])
     yield from (f"train-llama-{length}" for length in LENGTHS[1:])
     yield from (f"token-llama-dynamic-{length}" for length in CACHES[1:])
@@ -84,6 +99,11 @@ def median_ms(run, repetitions=10, warm_up=3):
 
     times = []
     for step in range(warm_up + repetitions):
+        if DEVICE == "cpu":
+            started = time.perf_counter()
+            run()
+            times.append(1000 * (time.perf_counter() - started))
+            continue
         start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         start.record()
         run()
@@ -92,6 +112,12 @@ def median_ms(run, repetitions=10, warm_up=3):
         if step >= warm_up:
             times.append(start.elapsed_time(end))
     return sorted(times)[len(times) // 2]
+
+
+def no_attention(module, query, key, value, *_, **__):
+    """Returns as much as an attention of transformers would, without one."""
+    last = value[:, :, -query.shape[2] :]
+    return last.repeat_interleave(query.shape[1] // key.shape[1], 1).transpose(1, 2), None
 
 
 def host(peer, length):
@@ -195,53 +221,96 @@ def attention(peer, length):
     return {"ms": median_ms(step, 20), "forward_ms": ms, "documents": len(lengths)}
 
 
-def model_of(name, peer):
+def model_of(name, peer, layers=None):
     import torch
     import transformers
+
+    transformers.AttentionInterface.register("none", no_attention)
 
     if peer.startswith("attnc"):
         import attnc.transformers
 
         attnc.transformers.register()
     kind, values = MODELS[name]
-    config = getattr(transformers, kind)(**COMMON, **values)
+    given = {**COMMON, **values} | ({"num_hidden_layers": layers} if layers else {})
+    config = getattr(transformers, kind)(**given)
     config.pad_token_id = 0
     torch.manual_seed(1)
-    with torch.device("cuda"):
+    with torch.device(DEVICE):
         return transformers.AutoModelForCausalLM.from_config(
             config, attn_implementation=peer.partition(" ")[0], dtype=torch.bfloat16
         )
 
 
-def train(peer, name, length):
-    """A training step over packed documents: forward, backward and AdamW. For GPT-OSS, which transformers packs only
-    with cumulative lengths, over one document."""
+def step_of(peer, name, length, model, run):
+    """Returns a function that trains by one step over packed documents, and returns the loss: forward, backward and AdamW. For
+    GPT-OSS, which transformers packs only with cumulative lengths, over one document."""
     import torch
 
-    model = model_of(name, peer).train()
-    run = torch.compile(model) if peer.endswith("compiled") else model
     optimizer = torch.optim.AdamW(model.parameters(), 1e-5, fused=True)
     lengths = documents(length)
-    tokens = torch.randint(1, 8000, (1, length), generator=torch.Generator().manual_seed(1)).cuda()
-    positions = torch.cat([torch.arange(n) for n in lengths]).view(1, -1).cuda()
+    tokens = torch.randint(1, 8000, (1, length), generator=torch.Generator().manual_seed(1)).to(DEVICE)
+    positions = torch.cat([torch.arange(n) for n in lengths]).view(1, -1).to(DEVICE)
     given = {"input_ids": tokens, "labels": tokens, "use_cache": False}
     if name != "gpt_oss" or peer == "attnc ragged":
         given["position_ids"] = positions
     if peer == "attnc ragged":
-        starts = torch.tensor([0, *lengths]).cumsum(0).int().cuda()
+        starts = torch.tensor([0, *lengths]).cumsum(0).int().to(DEVICE)
         most = max(lengths)
         given |= {"cu_seq_lens_q": starts, "cu_seq_lens_k": starts, "max_length_q": most, "max_length_k": most}
-    losses = []
 
     def step():
         loss = run(**given).loss
         loss.backward()
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
-        losses.append(loss.detach())
+        return loss.detach()
 
-    ms = median_ms(step, 5, 2)
-    return {"ms": ms, "first_loss": losses[0].item(), "last_loss": losses[-1].item(), "documents": len(lengths)}
+    return step
+
+
+def timed_steps(step, length):
+    """Returns the time of a step and the first and the last loss."""
+    losses = []
+    ms = median_ms(lambda: losses.append(step()), 5, 2)
+    return {"ms": ms, "first_loss": losses[0].item(), "last_loss": losses[-1].item(), "documents": len(documents(length))}
+
+
+def train(peer, name, length):
+    import torch
+
+    if peer.partition(" ")[0] in ("none", "eager"):
+        return None
+    model = model_of(name, peer).train()
+    run = torch.compile(model) if peer.endswith("compiled") else model
+    return timed_steps(step_of(peer, name, length, model, run), length)
+
+
+def finetune(peer, name, length):
+    """A training step as of a large model: only inputs of layers are kept, and layers are compiled if the peer is."""
+    import torch
+
+    if peer == "eager" and length > 4096 or peer == "attnc ragged":
+        return None
+    of_depth, found = {}, {}
+    for layers in DEPTHS:
+        model = model_of(name, peer, layers).train()
+        model.gradient_checkpointing_enable({"use_reentrant": False})
+        if peer.endswith("compiled"):
+            for layer in model.model.layers:
+                layer.compile()
+        if DEVICE == "cuda":
+            torch.cuda.reset_peak_memory_stats()
+        found = timed_steps(step_of(peer, name, length, model, model), length)
+        of_depth[layers] = found["ms"]
+        if DEVICE == "cuda":
+            found["peak_gb"] = round(torch.cuda.max_memory_allocated() / 1e9, 2)
+        del model
+    few, many = DEPTHS
+    layer_ms = (of_depth[many] - of_depth[few]) / (many - few)
+    all_ms = of_depth[many] + (ALL_LAYERS[name] - many) * layer_ms
+    more = {"layers": many, "layer_ms": layer_ms, "all_layers": ALL_LAYERS[name], "all_layers_ms": all_ms}
+    return {**found, **more, "tokens_per_s": 1000 * length / all_ms}
 
 
 def filled_cache(model, kind, length):
@@ -249,14 +318,14 @@ def filled_cache(model, kind, length):
     import torch
     import transformers
 
-    config, generator = model.config, torch.Generator("cuda").manual_seed(1)
+    config, generator = model.config, torch.Generator(DEVICE).manual_seed(1)
     if kind == "static":
         cache = transformers.StaticCache(config=config, max_cache_len=length + 64)
     else:
         cache = transformers.DynamicCache(config=config)
     for layer in range(config.num_hidden_layers):
         extents = 2, 1, config.num_key_value_heads, length, config.head_dim
-        k, v = torch.randn(extents, generator=generator, device="cuda", dtype=torch.bfloat16)
+        k, v = torch.randn(extents, generator=generator, device=DEVICE, dtype=torch.bfloat16)
         cache.update(k, v, layer)
     return cache
 
@@ -265,7 +334,7 @@ def token(peer, name, kind, length):
     """One token of one sequence after `length` others. The time on the host counts."""
     import torch
 
-    if " " in peer:
+    if " " in peer or peer in ("none", "eager"):
         return None
     model = model_of(name, peer).eval()
     cache = filled_cache(model, kind, length)
@@ -286,10 +355,10 @@ def generate(peer, name, kind, length):
     """Times a token after `length` others as a user of `generate` sees it: from one token to the next, on the host."""
     import torch
 
-    if " " in peer:
+    if " " in peer or peer == "eager":
         return None
     model = model_of(name, peer).eval()
-    tokens = torch.randint(1, 8000, (1, length + 1), generator=torch.Generator().manual_seed(1)).cuda()
+    tokens = torch.randint(1, 8000, (1, length + 1), generator=torch.Generator().manual_seed(1)).to(DEVICE)
     times = []
 
     class Streamer:
@@ -324,17 +393,33 @@ def limit(seconds):
         signal.alarm(0)
 
 
+def made_dry():
+    """Makes everything small enough for the CPU, in this process."""
+    global DEVICE, FINETUNED, GENERATED, DEPTHS
+    DEVICE, FINETUNED, GENERATED, DEPTHS = "cpu", (64,), (64,), (1, 2)
+    for _, values in MODELS.values():
+        values |= {"hidden_size": 64, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4,
+                   "num_key_value_heads": 2, "head_dim": 16, "vocab_size": 8192}  # fmt: skip
+
+
 def measure(peer, only, seconds, out):
     import torch
     import transformers
 
     about = {"torch": torch.__version__, "transformers": transformers.__version__, "date": time.strftime("%Y-%m-%d")}
     with open(out, "a", encoding="utf-8") as file:
-        file.write(json.dumps({"id": "ceilings", "peer": torch.cuda.get_device_name(), **about}) + "\n")
+        gpu = torch.cuda.get_device_name() if DEVICE == "cuda" else "none"
+        file.write(json.dumps({"id": "ceilings", "peer": gpu, **about}) + "\n")
+    with open(out, encoding="utf-8") as file:
+        known = {(line["id"], line["peer"]) for line in map(json.loads, file) if "ms" in line}
     for case in filter(re.compile(only).search, cases()):
+        if (case, peer) in known:
+            continue
         what, *of, length = case.split("-")
         started = time.monotonic()
-        function = {"host": host, "attention": attention, "train": train, "token": token, "generate": generate}[what]
+        function = {
+            "host": host, "attention": attention, "train": train, "finetune": finetune, "token": token, "generate": generate,
+        }[what]  # fmt: skip
         try:
             with limit(seconds.get(what, seconds.get("", 60))):
                 result = function(peer, *of, int(length))
@@ -358,8 +443,11 @@ def main():
     parser.add_argument("--peers", default=",".join(PEERS))
     parser.add_argument("--limit", default="60", help="seconds of a case; of some kinds others: 60,train=100,token=40")
     parser.add_argument("--total", type=int, default=600, help="seconds of a peer")
+    parser.add_argument("--dry", action="store_true")
     parser.add_argument("--peer", help=argparse.SUPPRESS)
     options = parser.parse_args()
+    if options.dry:
+        made_dry()
     if options.peer:
         limits = {kind: int(number) for kind, _, number in (x.rpartition("=") for x in options.limit.split(","))}
         measure(options.peer, options.only, limits, options.out)
@@ -367,6 +455,7 @@ def main():
     for peer in options.peers.split(","):
         command = [sys.executable, __file__, "--peer", peer, "--out", options.out, "--only", options.only]
         try:
+            command += ["--dry"] if options.dry else []
             subprocess.run([*command, "--limit", options.limit], timeout=options.total, check=False)
         except subprocess.TimeoutExpired:
             print(f"{peer}: stopped after {options.total} s", flush=True)

@@ -36,7 +36,10 @@ from workloads import workloads
 
 OURS = "attnc"
 LIMITS = {"out": 0.015, "dq": 0.03, "dk": 0.03, "dv": 0.03}  # of differences from attnc's, relative to the norm
+LIMIT_E4M3 = 0.08  # the same of out, over operands of e4m3: peers also round weights
+DTYPES = {"fp16": "float16"}  # others are drawn in bf16
 PROBES = 10  # calls that choose between ways
+SINGLES = 4  # rounds of single calls for one of bursts
 
 
 class Operands:
@@ -48,21 +51,24 @@ class Operands:
         self.torch, self.case = torch, case
         torch.manual_seed(0)
         sequences, length = case.sequences()
-        draw = lambda heads, width: torch.randn(sequences, heads, length, width, device=device, dtype=torch.bfloat16)
-        self.qkv = draw(case.heads, case.width), draw(case.kv_heads, case.width), draw(case.kv_heads, case.width_v)
-        self.dout = draw(case.heads, case.width_v)
+        q_length, dtype = length if case.kind != "decode" else 1, getattr(torch, DTYPES.get(case.dtype, "bfloat16"))
+        draw = lambda heads, rows, width: torch.randn(sequences, heads, rows, width, device=device, dtype=dtype)
+        k, v = draw(case.kv_heads, length, case.width), draw(case.kv_heads, length, case.width_v)
+        self.qkv = draw(case.heads, q_length, case.width), k, v
+        self.dout = draw(case.heads, length, case.width_v) if case.kind == "backward" else None
 
     def runs(self, peer):
         """Returns {how: function that returns (function to time, function that returns {name: result [B, H, L, D]})}."""
         swap = lambda x: x.transpose(1, 2) if peer.is_heads_last(self.case) else x
-        *leaves, dout = [swap(x).detach().contiguous() for x in (*self.qkv, self.dout)]
+        leaves = [swap(x).detach().contiguous() for x in self.qkv]
+        dout = None if self.dout is None else swap(self.dout).contiguous()
         for leaf in leaves if self.case.kind == "backward" else ():
             leaf.requires_grad_()
         ways = peer.ways(self.case, *leaves)
         return {how: functools.partial(self._run, call, leaves, dout, swap) for how, call in ways.items()}
 
     def _run(self, call, leaves, dout, swap):
-        if self.case.kind == "forward":
+        if self.case.kind != "backward":
             return call, lambda: {"out": swap(call())}
         out = call()
         run = lambda: self.torch.autograd.grad(out, leaves, dout, retain_graph=True)
@@ -71,6 +77,13 @@ class Operands:
     def gradients(self):
         """Returns the context in which runs are made and timed."""
         return contextlib.nullcontext() if self.case.kind == "backward" else self.torch.no_grad()
+
+    def replay(self, call):
+        """Returns a function that replays a graph of the call: what the host does for it is not timed."""
+        graph = self.torch.cuda.CUDAGraph()
+        with self.torch.cuda.graph(graph):
+            call()
+        return graph.replay
 
     def difference(self, actual, expected):
         return float((actual.float() - expected.float()).norm() / expected.float().norm())
@@ -83,11 +96,12 @@ class Operands:
 def differences(operands, results, expected):
     """Returns {name: difference from attnc's} and which are beyond their limits; one that is not a number is."""
     found = {name: operands.difference(results[name], expected[name]) for name in expected}
-    return found, {name: f"{value:.1e}" for name, value in found.items() if not value <= LIMITS[name]}
+    limit_of = lambda name: LIMIT_E4M3 if operands.case.dtype == "e4m3" else LIMITS[name]
+    return found, {name: f"{value:.1e}" for name, value in found.items() if not value <= limit_of(name)}
 
 
-def contender(gpu, operands, peer, expected):
-    """Returns (its fastest way that is right as a function, a line with what was found), and results if none are expected.
+def contender(gpu, operands, peer, expected, is_replayed=False):
+    """If it `is_replayed`, functions are graphs. Returns (its fastest way that is right as a function, a line with what was found), and results if none are expected.
     The function is None if all ways fail."""
     line = {"id": operands.case.id, "peer": peer.NAME, "version": peer.version()}
     best, failed, results = None, [], None
@@ -99,10 +113,16 @@ def contender(gpu, operands, peer, expected):
         try:
             run, results_of = make()
             results = results_of()
-            off, wrong = differences(operands, results, expected or results)
+            # Self attention next to a neighborhood is another function, and is_other says so.
+            off, wrong = ({}, {}) if getattr(peer, "is_other", False) else differences(operands, results, expected or results)
             if wrong:
                 failed.append(f"{how} differs from attnc's: {wrong}".strip())
                 continue
+            if is_replayed:
+                try:
+                    run = operands.replay(run)
+                except Exception as error:
+                    how = f"{how}, no graph: {peers.reason(error)}".strip(", ")
             ms = clocks.milliseconds(gpu, run, PROBES)
         except Exception as error:
             failed.append(f"{how} {peers.reason(error)}".strip())
@@ -114,19 +134,32 @@ def contender(gpu, operands, peer, expected):
     return best[1], {**line, **best[2], **({"failed": failed} if failed else {})}, results
 
 
-def measure(gpu, operands, modules, seconds, rounds):
-    """Returns the lines of a case. Without attnc's results nobody is timed."""
-    case, functions, lines, expected = operands.case, {}, {}, None
-    for peer in sorted((peer for peer in modules if peer.serves(case)), key=lambda peer: peer.NAME != OURS):
-        function, lines[peer.NAME], results = contender(gpu, operands, peer, expected)
+def contenders(gpu, operands, modules, is_replayed=False):
+    """Returns ({peer: function to time}, {peer: line}) of a case. Without attnc's results nobody is timed."""
+    functions, lines, expected = {}, {}, None
+    for peer in sorted((peer for peer in modules if peer.serves(operands.case)), key=lambda peer: peer.NAME != OURS):
+        function, lines[peer.NAME], results = contender(gpu, operands, peer, expected, is_replayed)
         if function:
             functions[peer.NAME] = function
         expected = expected or results
         del results
         if OURS not in functions:
-            return list(lines.values())
-    del expected
-    bursts, rested = clocks.abba(gpu, functions, seconds, rounds)
+            return {}, lines
+    return functions, lines
+
+
+def measure(gpu, operands, modules, options):
+    """Returns the lines of a case. Without bursts under load, all take short turns, with L2 flushed: cases that decode call
+    by call, and short ones as graphs."""
+    case, rounds = operands.case, options.rounds
+    functions, lines = contenders(gpu, operands, modules, not options.burst and case.is_short)
+    if functions and not options.burst:
+        turns = {"rounds": rounds * SINGLES, "burst_ms": 0} if case.kind == "decode" else {"rounds": rounds}
+        for name, ms in clocks.in_turns(gpu, functions, **turns).items():
+            lines[name] |= {"ms": round(ms, 5), **case.rate(ms)}
+    if not functions or not options.burst:
+        return list(lines.values())
+    bursts, rested = clocks.abba(gpu, functions, options.burst, rounds)
     tflops = lambda ms: round(case.flops() / ms / 1e9, 1)
     for name, taken in bursts.items():
         ms, joules, mhz = (sum(values) / rounds for values in zip(*((x.ms, x.joules, x.mhz) for x in taken)))
@@ -139,7 +172,7 @@ def measure(gpu, operands, modules, seconds, rounds):
     return list(lines.values())
 
 
-def run(gpu, cases, modules, options, operands_of=Operands):
+def run(gpu, cases, modules, options, operands_of=Operands, measure=measure):
     """Measures cases until the time is up, and appends their lines to options.out."""
     begin, longest = gpu.now(), 0
     done = read_results([options.out]).rows if pathlib.Path(options.out).exists() else {}
@@ -154,34 +187,44 @@ def run(gpu, cases, modules, options, operands_of=Operands):
             if start - begin + max(longest, least) > options.seconds:
                 print(f"time is up before {case.id}: the same command goes on there", flush=True)
                 return
-            operands = operands_of(case)
-            with operands.gradients():
-                lines = measure(gpu, operands, modules, options.burst, options.rounds)
-            operands.release()
-            longest = max(longest, gpu.now() - start)
+            operands = None
+            try:
+                operands = operands_of(case)
+                with operands.gradients():
+                    lines = measure(gpu, operands, modules, options)
+            except Exception as error:  # while all took turns: nobody has a figure
+                lines = [{"id": case.id, "peer": OURS, "error": f"while all took turns: {peers.reason(error)}"}]
             file.write("".join(json.dumps({**line, **about}) + "\n" for line in lines))
             file.flush()
             show(case, lines, gpu.now() - start)
+            if not gpu.is_alive():
+                sys.exit(f"the GPU refuses all work since {case.id}: the same command goes on behind it")
+            if operands:
+                operands.release()
+            longest = max(longest, gpu.now() - start)
 
 
 def show(case, lines, seconds):
     print(f"{case.id}  ({seconds:.0f} s)")
     for line in lines:
-        said = line.get("error") or (
-            f"{line['tflops']:7.1f} TFLOP/s under load, {line['rested_tflops']:.1f} rested, {line['joules']:.3f} J a call, "
-            f"{line['mhz']} MHz  {line['how']}"
-        )
+        said = line.get("error")
+        if said is None:
+            said = f"{line['ms']:9.4f} ms, {line.get('tflops', line.get('gbps')):7.1f} {'TFLOP/s' if 'tflops' in line else 'GB/s'}"
+            if "joules" in line:
+                said += f" under load, {line['rested_tflops']:.1f} rested, {line['joules']:.3f} J a call, {line['mhz']} MHz"
+            said += f"  {line['how']}"
         print(f"  {line['peer']:12} {said}", flush=True)
 
 
-def parsed(arguments):
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def parsed(arguments, about=__doc__, modules=peers.MODULES, burst=2.0, rounds=2):
+    """Returns the options of speed.py, or of a program that measures by run(), with its defaults."""
+    parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", metavar="FILE")
     parser.add_argument("--only", default="", metavar="REGEX", help="of ids of cases")
     parser.add_argument("--seconds", type=float, default=float("inf"), metavar="N")
-    parser.add_argument("--burst", type=float, default=2.0, metavar="SECONDS", help="default: %(default)s")
-    parser.add_argument("--rounds", type=int, default=2, metavar="N", help="default: %(default)s")
-    parser.add_argument("--peers", nargs="+", default=peers.MODULES, choices=peers.MODULES, metavar="MODULE")
+    parser.add_argument("--burst", type=float, default=burst, metavar="SECONDS", help="default: %(default)s")
+    parser.add_argument("--rounds", type=int, default=rounds, metavar="N", help="default: %(default)s")
+    parser.add_argument("--peers", nargs="+", default=modules, choices=peers.ALL, metavar="MODULE")
     parser.add_argument("--part", default="1/1", metavar="I/N")
     parser.add_argument("--list", action="store_true")
     options = parser.parse_args(arguments)

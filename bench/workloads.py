@@ -1,4 +1,4 @@
-"""Cases of speed.py in the order of their importance: shapes, pairs and FLOPs, and mods as FlexAttention's users write them.
+"""Cases of speed.py and papers/, those of speed.py in the order of their importance: shapes, pairs and FLOPs, and mods as FlexAttention's users write them.
 
 Ids are those of cases.json files. Makes no operands, and needs torch only for mods.
 """
@@ -8,6 +8,8 @@ import dataclasses
 D64, D128, D256 = (2, 32, 32, 8192, 64, 64), (2, 16, 16, 8192, 128, 128), (2, 8, 8, 8192, 256, 256)
 LATENT = (2, 16, 16, 8192, 192, 128)
 WINDOW, PREFIX, CAP = 1024, 1024, 30.0
+SHORT = 512
+BYTES = {"bf16": 2, "fp16": 2, "e4m3": 1}
 DOCUMENTS = {8192: (295, 3850, 2955, 603, 489), 16384: (295, 3850, 2955, 603, 1400, 1222, 2159, 3183, 201, 58, 458)}
 FREQUENT, OTHERS = ("causal", "noop", "document", "packed", "sliding_window"), ("alibi", "softcap", "prefix_lm")
 
@@ -39,7 +41,8 @@ ROWS = [
 
 @dataclasses.dataclass(frozen=True)
 class Workload:
-    """A case. If it is packed, all sequences of the batch are one, whose documents are those of a ragged batch."""
+    """A case. If it is packed, all sequences of the batch are one, whose documents are those of a ragged batch. `length`
+    is that of keys; a decode case has one query, at the last position. `page`: rows of a page of k and v; 0: contiguous."""
 
     kind: str
     variant: str
@@ -51,12 +54,24 @@ class Workload:
     width_v: int
     window: int = WINDOW
     is_packed: bool = False
+    dtype: str = "bf16"
+    page: int = 0
 
     @property
     def id(self):
-        sizes = f"b{self.batch}h{self.heads}k{self.kv_heads}-q{self.length}k{self.length}-d{self.width}"
+        sizes = f"b{self.batch}h{self.heads}k{self.kv_heads}-q{self.q_length}k{self.length}-d{self.width}"
         rest = (f"-v{self.width_v}" if self.width_v != self.width else "") + ("-packed" if self.is_packed else "")
+        rest += (f"-{self.dtype}" if self.dtype != "bf16" else "") + (f"-p{self.page}" if self.page else "")
         return f"{self.kind}-{self.variant}-{sizes}{rest}"
+
+    @property
+    def q_length(self):
+        return 1 if self.kind == "decode" else self.length
+
+    @property
+    def is_short(self):
+        """Whether the host may take longer for a call than the GPU."""
+        return self.kind == "decode" or self.kind == "forward" and self.length <= SHORT
 
     def sequences(self):
         """Returns the number of sequences of the operands, and their length."""
@@ -70,7 +85,9 @@ class Workload:
         """Returns the unmasked pairs of all sequences and heads."""
         causal = lambda n: n * (n + 1) // 2
         sequences, length = self.sequences()
-        if self.variant == "noop":
+        if self.kind == "decode":
+            found = min(length, self.window + 1) if self.variant == "sliding_window" else length
+        elif self.variant == "noop":
             found = length * length
         elif self.variant == "sliding_window":
             found = causal(length) - causal(max(0, length - self.window - 1))
@@ -84,11 +101,28 @@ class Workload:
 
     def flops(self):
         """Returns the FLOPs of unmasked pairs: forward two products, backward five."""
-        columns = self.width + self.width_v if self.kind == "forward" else 3 * self.width + 2 * self.width_v
+        columns = 3 * self.width + 2 * self.width_v if self.kind == "backward" else self.width + self.width_v
         return 2 * self.pairs() * columns
 
+    def rate(self, ms):
+        """Returns {unit: figure} of a time: bytes of k and v that live in decode cases, otherwise FLOPs."""
+        if self.kind == "decode":
+            size = self.pairs() // self.heads * self.kv_heads * (self.width + self.width_v) * BYTES[self.dtype]
+            return {"gbps": float(f"{size / ms / 1e6:.5g}")}
+        return {"tflops": float(f"{self.flops() / ms / 1e9:.5g}")}
+
     def mods(self, device):
-        """Returns (score_mod, mask_mod); None: no such function."""
+        """Returns (score_mod, mask_mod); None: no such function. They see the position of a query that decodes."""
+        score_mod, mask_mod = self.mods_of_positions(device)
+        if self.kind != "decode":
+            return score_mod, mask_mod
+        last = self.length - 1
+        return (
+            score_mod and (lambda score, b, h, q, k: score_mod(score, b, h, q + last, k)),
+            mask_mod and (lambda b, h, q, k: mask_mod(b, h, q + last, k)),
+        )
+
+    def mods_of_positions(self, device):
         causal = lambda b, h, q, k: q >= k
         if self.variant == "noop":
             return None, None

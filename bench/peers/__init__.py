@@ -1,4 +1,4 @@
-"""Who takes part in speed.py: a module each, which takes part if its library can be imported.
+"""Who takes part in speed.py and papers/: a module each, which takes part if its library can be imported.
 
 A module has:
   NAME                        in result lines; report.py knows how to print it
@@ -13,6 +13,7 @@ import importlib.metadata
 import sys
 
 MODULES = ("ours", "flex", "flash2", "flash3", "flash4", "cudnn", "cudnn_flex")
+ALL = (*MODULES, "mem_efficient", "itemized", "flashinfer", "unfused")
 
 
 def found(names=MODULES):
@@ -40,6 +41,26 @@ def version_of(distribution):
 def first(out):
     """Returns out of what a function of FlashAttention returns: also lse, or not."""
     return out[0] if isinstance(out, (tuple, list)) else out
+
+
+def paged(page, *tensors):
+    """Returns (i32 page table [B, N], pools of pages [PAGES, page, H, D], ...) of [B, L, H, D], in shuffled order."""
+    import torch
+
+    batch, length = tensors[0].shape[:2]
+    pages = batch * length // page
+    order = torch.randperm(pages, generator=torch.Generator().manual_seed(0)).to(tensors[0].device)
+    pools = [torch.empty(pages, page, *x.shape[2:], device=x.device, dtype=x.dtype) for x in tensors]
+    for pool, x in zip(pools, tensors):
+        pool[order] = x.reshape(pool.shape)
+    return order.view(batch, -1).int(), *pools
+
+
+def quantised(*tensors):
+    """Returns [(e4m3 tensor, scale of each head [B, H])] of [B, H, L, D]. All peers that take e4m3 get these."""
+    import attnc
+
+    return [attnc.quantise(x.contiguous()) for x in tensors]
 
 
 def flat(case, *tensors):

@@ -8,7 +8,7 @@ from torch.nn.functional import scaled_dot_product_attention
 from . import first, flat, version_of
 
 try:
-    from flash_attn import flash_attn_func, flash_attn_varlen_func
+    from flash_attn import flash_attn_func, flash_attn_varlen_func, flash_attn_with_kvcache
 except ImportError:
     flash_attn_func = None
 
@@ -21,6 +21,8 @@ def version():
 
 def serves(case):
     known = ("noop", "causal", "sliding_window", "softcap", "alibi") if flash_attn_func else ("noop", "causal")
+    if case.dtype == "e4m3" or case.page:
+        return False
     return case.width == case.width_v and (case.variant in known or bool(flash_attn_func) and case.is_packed)
 
 
@@ -33,6 +35,8 @@ def ways(case, q, k, v):
     if not flash_attn_func:
         if torch.nn.attention.current_flash_attention_impl():
             torch.nn.attention.restore_flash_attention_impl()
+
+        is_causal = is_causal and case.kind != "decode"  # whose query would be the first
 
         def call():
             with sdpa_kernel(SDPBackend.FLASH_ATTENTION):
@@ -49,4 +53,6 @@ def ways(case, q, k, v):
         options["softcap"] = workloads.CAP
     elif case.variant == "alibi":
         options["alibi_slopes"] = workloads.alibi_slopes(case.heads, q.device)
+    if case.kind == "decode":
+        return {"kvcache": lambda: flash_attn_with_kvcache(q, k, v, causal=is_causal, **options)}
     return {"": lambda: first(flash_attn_func(q, k, v, causal=is_causal, **options))}

@@ -11,7 +11,7 @@ def version():
 
 
 def serves(case):
-    return True
+    return case.dtype != "e4m3" and not case.page
 
 
 def is_heads_last(case):
@@ -21,7 +21,7 @@ def is_heads_last(case):
 def ways(case, q, k, v):
     torch._dynamo.reset()  # a limit on what it compiled for one function would end in eager mode
     score_mod, mask_mod = case.mods(q.device)
-    length = q.shape[2]
-    mask = mask_mod and create_block_mask(mask_mod, None, None, length, length, device=q.device, _compile=True)
+    lengths = q.shape[2], k.shape[2]
+    mask = mask_mod and create_block_mask(mask_mod, None, None, *lengths, device=q.device, _compile=True)
     compiled, is_gqa = torch.compile(flex_attention, dynamic=False), case.heads != case.kv_heads
     return {"": lambda: compiled(q, k, v, score_mod=score_mod, block_mask=mask, enable_gqa=is_gqa)}

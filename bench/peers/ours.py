@@ -6,7 +6,10 @@ import attnc
 import attnc.torch.flash
 from attnc.torch import create_block_mask, flex_attention
 
+from . import paged, quantised
+
 NAME = "attnc"
+TEXTS = {"noop": "score", "causal": "q_idx >= kv_idx"}
 
 
 def version():
@@ -14,7 +17,7 @@ def version():
 
 
 def serves(case):
-    return True
+    return case.dtype != "e4m3" or case.variant in TEXTS and case.kind == "forward"
 
 
 def is_heads_last(case):
@@ -24,9 +27,25 @@ def is_heads_last(case):
 def ways(case, q, k, v):
     if case.is_packed:
         return {"ragged batch": packed(case, q, k, v)}
+    if case.dtype == "e4m3":
+        (q, q_scales), (k, k_scales), (v, v_scales) = quantised(q, k, v)
+        mod, scales = attnc.Mod.parse(TEXTS[case.variant]), {"q_scales": q_scales, "k_scales": k_scales, "v_scales": v_scales}
+        return {"": lambda: attnc.attention(mod, q, k, v, **scales)}
+    if case.page:
+        return {"": of_cache(case, q, k, v)}
     score_mod, mask_mod = case.mods(q.device)
-    mask = mask_mod and create_block_mask(mask_mod, None, None, case.length, case.length, device=q.device)
+    mask = mask_mod and create_block_mask(mask_mod, None, None, case.q_length, case.length, device=q.device)
     return {"": lambda: flex_attention(q, k, v, score_mod, mask, enable_gqa=True)}
+
+
+def of_cache(case, q, k, v):
+    """Returns the call over a cache, in pages or contiguous, by one mod: the last query is at the last key."""
+    mod, lengths = attnc.Mod.parse(TEXTS[case.variant]), torch.full((case.batch,), case.length, device=q.device)
+    given = {"kv_lengths": lengths.int()}
+    if case.page:
+        given["page_table"], *pools = paged(case.page, *(x.transpose(1, 2) for x in (k, v)))
+        k, v = (x.transpose(1, 2).contiguous() for x in pools)
+    return lambda: attnc.attention(mod, q, k, v, **given)
 
 
 def packed(case, q, k, v):

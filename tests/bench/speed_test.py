@@ -38,7 +38,7 @@ CASES = [Workload(kind, variant, *workloads.D128) for variant in ("causal", "noo
 class FakeGpu:
     """A GPU whose time goes by with the calls in its queue. Knows what ran in each burst under load."""
 
-    name, driver = "Fake GPU", "1.2"
+    name, driver, dies = "Fake GPU", "1.2", False  # of a kernel that is called "fault"
 
     def __init__(self):
         self.seconds = self.joules = self.finished = 0.0  # of all that was enqueued; up to the last wait
@@ -48,6 +48,9 @@ class FakeGpu:
 
     def function(self, name, ms, watts):
         def call():
+            self.dies |= name == "fault"
+            if self.dies:
+                raise RuntimeError("CUDA error: an illegal memory access was encountered")
             self.calls.append(name)
             self.seconds += ms / 1000
             self.joules += watts * ms / 1000
@@ -57,6 +60,9 @@ class FakeGpu:
 
     def now(self):
         return self.finished
+
+    def is_alive(self):
+        return not self.dies
 
     def pause(self, seconds):
         self.pauses.append(seconds)
@@ -137,6 +143,14 @@ class ClockTest(unittest.TestCase):
         bursts, _ = self.in_turns(4, a=700, b=600)
         self.assertEqual({name: len(taken) for name, taken in bursts.items()}, {"a": 4, "b": 4})
         self.assertEqual({(name, calls) for name, calls in self.gpu.bursts}, {("a", 2000), ("b", 1000)})
+
+    def test_short_turns_flush_before_each_burst_and_take_the_median(self):
+        functions = {"a": self.gpu.function("a", 1, 0), "b": self.gpu.function("b", 2.5, 0)}
+        self.assertEqual({"a": 1.0, "b": 2.5}, {name: round(ms, 6) for name, ms in clocks.in_turns(self.gpu, functions, 4).items()})
+        self.assertEqual(self.gpu.calls, [*"aaaaabbbbb", *(["a"] * 5 + ["b"] * 2 + ["b"] * 2 + ["a"] * 5) * 2])
+        self.assertEqual(self.gpu.flushed, [10, 15, 17, 19, 24, 29, 31, 33])
+        clocks.in_turns(self.gpu, functions, 1, burst_ms=0)
+        self.assertEqual("".join(self.gpu.calls[-2:]), "ab")
 
     def test_at_most_a_hundred_calls_are_in_the_queue(self):
         self.in_turns(a=700)
@@ -237,6 +251,23 @@ class SpeedTest(Made):
         begun = len(self.gpu.calls)
         self.run_speed()
         self.assertEqual(len(self.gpu.calls), begun)
+
+    def test_without_bursts_all_take_short_turns(self):
+        self.run_speed(cases=CASES[:1], options=["--burst", "0"])
+        by_peer = {line["peer"]: line for line in self.lines()}
+        self.assertEqual({peer: line["ms"] for peer, line in by_peer.items()}, {"attnc": 1.0, "flex": 1.5, "fa4": 0.8, "fa3": 0.9})
+        self.assertFalse(self.gpu.bursts)
+        self.assertNotIn("joules", by_peer["attnc"])
+
+    def test_a_fault_of_a_kernel_ends_the_run_and_the_next_goes_on_behind_the_case(self):
+        faulty = FakePeer("fault", {"": (1, 700, 1.0)}, kinds=("forward",))
+        with self.assertRaisesRegex(SystemExit, f"since {CASES[0].id}: the same command goes on"):
+            self.run_speed(*self.PEERS[2:], faulty, cases=CASES[:2])
+        self.assertIn("while all took turns: RuntimeError: CUDA error", self.lines()[0]["error"])
+        self.gpu = FakeGpu()
+        self.run_speed(*self.PEERS[2:], faulty, cases=CASES[:2])
+        self.assertEqual(list(dict.fromkeys(line["id"] for line in self.lines())), [case.id for case in CASES[:2]])
+        speed_report.read_results([self.out])
 
     def test_an_odd_number_of_rounds_is_refused(self):
         for options in (["--rounds", "3"], ["--rounds", "0"]):
