@@ -67,6 +67,60 @@ class Torch(unittest.TestCase):
     def test_is_traced_in_graphs(self):
         self.compare(torch.compile(self.attend, backend="aot_eager", fullgraph=True))
 
+    def test_a_prob_mod_of_any_form_is_its_definition(self):
+        from attnc.torch import create_block_mask, flex_attention
+
+        mask = create_block_mask(lambda b, h, q, k: q >= k, None, None, L, L, "cpu")
+        prob_mods = (
+            lambda c: lambda prob, b, h, q, k: prob * prob * torch.exp(c[h]) + torch.relu(prob - 0.02),
+            lambda c: lambda prob, b, h, q, k: torch.where(prob > 0.03, torch.sqrt(prob + 0.1) * c[h], 0.0),
+        )
+        soft = lambda score, b, h, q, k: 3 * torch.tanh(score / 3)
+
+        def wanted(prob_mod, sinks, q, k, v, c):
+            q, k, v, c = (x.double() for x in (q, k, v, c))
+            k, v = (x.repeat_interleave(H // HKV, dim=1) for x in (k, v))
+            scores = (3 * torch.tanh(q @ k.mT / D**0.5 / 3)).masked_fill(~torch.ones(L, L).tril().bool(), -1e30)
+            terms = torch.cat([scores, sinks * torch.ones(B, H, L, 1)], -1) if sinks else scores
+            lse = terms.logsumexp(-1, keepdim=True)
+            return prob_mod(c)((scores - lse).exp(), 0, torch.arange(H)[:, None, None], 0, 0) @ v, lse[..., 0]
+
+        for prob_mod in prob_mods:
+            for sinks in (0.0, 0.7):
+                results = []
+                for function in (
+                    lambda q, k, v, c: flex_attention(
+                        q, k, v, soft, mask, enable_gqa=True, return_lse=True, prob_mod=prob_mod(c),
+                        sink_mod=(lambda b, h, q: sinks) if sinks else None,
+                    ),
+                    lambda q, k, v, c: wanted(prob_mod, sinks, q, k, v, c),
+                ):  # fmt: skip
+                    out, lse = function(*self.inputs)
+                    loss = (out.double() * self.d_out).sum() + (lse * lse).sum()
+                    results.append((out, lse, *torch.autograd.grad(loss, self.inputs)))
+                for is_, be in zip(*results):
+                    torch.testing.assert_close(is_.double(), be.double(), rtol=1e-5, atol=2e-5)
+
+    def test_dropout_is_behind_a_prob_mod_of_any_form(self):
+        from attnc.torch import flex_attention
+
+        qkv = [x.detach() for x in self.inputs[:3]]
+        attend = lambda **how: flex_attention(*qkv, enable_gqa=True, prob_mod=lambda prob, *at: prob * prob, **how)
+        torch.manual_seed(3)
+        drops = [attend(dropout_p=0.5) for _ in range(64)]
+        self.assertLess(float((torch.stack(drops).mean(0) - attend()).norm() / attend().norm()), 0.2)
+        self.assertFalse(torch.equal(drops[0], drops[1]))
+
+    def test_a_graph_refuses_a_prob_mod_of_any_form(self):
+        from attnc.torch import flex_attention
+
+        attend = torch.compile(
+            lambda q, k, v: flex_attention(q, k, v, enable_gqa=True, prob_mod=lambda prob, *at: prob * prob),
+            backend="eager", fullgraph=True,
+        )  # fmt: skip
+        with self.assertRaisesRegex(Exception, "times a factor that does not depend on it"):
+            attend(*self.inputs[:3])
+
     def test_what_is_of_the_softmax_is_refused(self):
         from attnc.torch import flex_attention
 
@@ -117,6 +171,29 @@ class Jax(unittest.TestCase):
             self.assertTrue(jnp.allclose(is_, other, rtol=1e-4, atol=1e-4))
         with self.assertRaisesRegex(ValueError, "and lse is of the softmax"):
             flex_attention(*inputs[:3], enable_gqa=True, return_lse=True, weight_mod=lambda score, *at: score)
+
+    def test_a_prob_mod_of_any_form_is_its_definition(self):
+        import jax.numpy as jnp
+        from attnc.jax import flex_attention
+
+        keys = jax.random.split(jax.random.key(2), 4)
+        inputs = [*(jax.random.normal(key, (B, H, L, D)) for key in keys[:3]), jax.random.normal(keys[3], (H,))]
+
+        def attend(q, k, v, c):
+            prob_mod = lambda prob, b, h, q_idx, kv_idx: prob * prob * c[h] + jnp.sqrt(prob + 0.1)
+            return flex_attention(q, k, v, block_mask=lambda b, h, q, k: q >= k, return_lse=True, prob_mod=prob_mod)
+
+        def wanted(q, k, v, c):
+            live = jnp.tril(jnp.ones((L, L), bool))
+            scores = jnp.where(live, jnp.einsum("bhqd,bhkd->bhqk", q, k, precision="highest") / D**0.5, -1e30)
+            lse = jax.scipy.special.logsumexp(scores, -1, keepdims=True)
+            prob = jnp.exp(scores - lse)
+            weights = jnp.where(live, prob * prob * c[:, None, None] + jnp.sqrt(prob + 0.1), 0)
+            return jnp.einsum("bhqk,bhkd->bhqd", weights, v, precision="highest"), lse[..., 0]
+
+        loss = lambda f: lambda *x: sum((y * y).sum() for y in f(*x))
+        for is_, be in zip(*(jax.jit(jax.grad(loss(f), (0, 1, 2, 3)))(*inputs) for f in (attend, wanted))):
+            self.assertTrue(jnp.allclose(is_, be, rtol=1e-3, atol=1e-3 * float(jnp.abs(be).max())))
 
 
 if __name__ == "__main__":

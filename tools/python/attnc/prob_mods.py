@@ -81,6 +81,16 @@ def dropped(prob_mod, dropout_p, seed, where):
     return dropout
 
 
+def is_general(error):
+    """Whether a ModError says that a prob_mod is not proved to be prob times a factor."""
+    return "times a factor that does not depend on it" in str(error)
+
+
+def weight_mod_of(prob_mod, lse, exp):
+    """Returns the weight_mod that gives the weights of a prob_mod of any form, once lse is known."""
+    return lambda score, b, h, q_idx, kv_idx: prob_mod(exp(score - lse[b, h, q_idx]), b, h, q_idx, kv_idx)
+
+
 @functools.lru_cache(maxsize=1024)
 def read_by_prob(text):
     """Returns the names of the tensors that the prob_mod of IR text reads."""

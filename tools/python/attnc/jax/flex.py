@@ -9,7 +9,8 @@ from jax import lax
 
 from .._diagnostics import check_heads, check_mask_mod, check_mask_sizes, check_mod, other_lengths
 from .._suspicions import warn_of_mask
-from ..prob_mods import check_dropout, check_weight_mod, dropped
+from ..errors import ModError
+from ..prob_mods import check_dropout, check_weight_mod, dropped, is_general, weight_mod_of
 from .calls import mod_of
 from .derivatives import attention
 from .translation import check_sizes, translated
@@ -90,8 +91,9 @@ def flex_attention(
     scalars, may capture arrays, and are traced at each call; under jax.jit once. `scale` defaults to 1 / sqrt(E).
     `enable_gqa` allows fewer heads of key and value.
 
-    prob_mod(prob, b, h, q_idx, kv_idx) returns the weight that multiplies a row of value, from that of the softmax: its
-    multiple by what does not depend on it. `dropout_p` is the share of weights to drop behind it; those left are divided
+    prob_mod(prob, b, h, q_idx, kv_idx) returns the weight that multiplies a row of value, from that of the softmax. If it
+    is a multiple of prob by what does not depend on it, one launch computes the pass. Else there are two, the first for
+    lse, and what prob_mod captures has gradients. `dropout_p` is the share of weights to drop behind it; those left are divided
     by 1 - dropout_p. They are drawn by `dropout_key`, a key of jax.random: equal keys drop equal weights.
 
     sink_mod(b, h, q_idx) returns the logit, float32, of one more term of a row's softmax, whose value is 0: an attention
@@ -108,8 +110,7 @@ def flex_attention(
     by slow kernels; so do jax.jit, jax.vmap and jax.shard_map. In a program that XLA partitions, attention is not split. On
     the CPU, attnc computes with its fp64 reference, slowly; CpuWarning says so once.
 
-    Raises UntranslatableError for a mod that attnc cannot translate, ModError for a prob_mod that is no multiple of prob,
-    IndexError for a captured array that is too short for its positions, ValueError and TypeError for operands that do not
+    Raises UntranslatableError for a mod that attnc cannot translate, IndexError for a captured array that is too short for its positions, ValueError and TypeError for operands that do not
     fit.
     """
     if isinstance(scale, jax.core.Tracer):
@@ -126,7 +127,15 @@ def flex_attention(
     mask_mod = block_mask.mask_mod if isinstance(block_mask, BlockMask) else block_mask
     problem = *query.shape[:2], key.shape[1], query.shape[2], key.shape[2]
     mods, captured = translated(score_mod, mask_mod, prob_mod, sink_mod, weight_mod, problem)
-    mod_of(mods.text)  # raises what is wrong with it here, and not while XLA compiles
+    try:
+        mod_of(mods.text)  # raises what is wrong with it here, and not while XLA compiles
+    except ModError as error:
+        if prob_mod is None or not is_general(error):
+            raise
+        call = query, key, value, score_mod, block_mask, scale, enable_gqa
+        _, lse = flex_attention(*call, True, sink_mod=sink_mod)
+        out = flex_attention(*call, weight_mod=weight_mod_of(prob_mod, lse, jnp.exp))
+        return (out, lse) if return_lse else out
     if mask_mod is not None:
         warn_of_mask(mask_mod, mods.text, *jax.__path__)
     scale = query.shape[3] ** -0.5 if scale is None else float(scale)

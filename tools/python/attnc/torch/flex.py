@@ -1,6 +1,7 @@
 """FlexAttention's interface: flex_attention with PyTorch's signature, over attnc."""
 
 import typing
+import weakref
 
 import torch
 from torch.nn.attention import flex_attention as flex
@@ -8,8 +9,10 @@ from torch.nn.attention import flex_attention as flex
 from .. import _spec as c
 from .._diagnostics import check_heads, check_mask_sizes, check_mod, other_lengths
 from .._suspicions import warn_of_mask
+from ..errors import ModError
 from ..launch import ALIGNED, OPTIONS, Launch, members_of
-from ..prob_mods import check_dropout, check_weight_mod, dropped, joined
+from ..mod import Mod
+from ..prob_mods import check_dropout, check_weight_mod, dropped, is_general, joined, parts, weight_mod_of
 from .autograd import attend, attend_by, is_current, wanted_by
 from .block_mask import form_of, has_lists, mask_mod_of
 from .errors import OperandError
@@ -207,6 +210,34 @@ def with_prob(score_mod, prob_mod, dropout_p, seed_of, tensor, sink_mod=None, we
     return joined(score_mod, prob_mod, sink_mod, weight_mod)
 
 
+_general = weakref.WeakKeyDictionary()  # code of a prob_mod -> whether its weights are no multiples of prob
+
+
+def _is_general(prob_mod, query, key):
+    """Whether a prob_mod is not proved to be prob times a factor. Its code is looked at once."""
+    code = getattr(prob_mod, "__code__", prob_mod)
+    if code not in _general:
+        try:
+            problem = *query.shape[:2], key.shape[1], query.shape[2], key.shape[2]
+            Mod.parse_ir(translate(prob_mod=prob_mod, device=query.device, problem=problem).given()[0])
+            _general[code] = False
+        except ModError as error:
+            _general[code] = is_general(error)
+        except Exception:  # which the call itself will tell
+            return False
+    return _general[code]
+
+
+def _in_two_walks(prob_mod, score_mod, sink_mod, return_lse, return_aux, *operands, **call):
+    """Returns what flex_attention() does for a prob_mod of any form. The first launch is for lse. Weights of the softmax are
+    then known, and what prob_mod makes of them is a weight_mod."""
+    wanted = AuxRequest(lse=True, max_scores=return_aux is not None and return_aux.max_scores)
+    _, found = flex_attention(*operands, score_mod, sink_mod=sink_mod, return_aux=wanted, **call)
+    weight_mod = weight_mod_of(prob_mod, found.lse, torch.exp)
+    out = flex_attention(*operands, score_mod, weight_mod=weight_mod, **call)
+    return _returned(out, found.lse, found.max_scores, return_lse, return_aux)
+
+
 def settled(query, key, value, block_mask, enable_gqa, return_lse, kernel_options, return_aux, arch):
     """Returns (query, key, value, mask_mod, options, fp8) of a call that launches nothing, after the checks of
     flex_attention(). The operands may be on the meta device. `arch`: see check_fp8()."""
@@ -240,8 +271,9 @@ def flex_attention(
     torch.compile is not needed. Mods are used unchanged, including closures over tensors. Captured tensors that require
     gradients receive them. On the CPU, attnc computes with its fp64 reference, slowly; CpuWarning says so once.
 
-    prob_mod(prob, b, h, q_idx, kv_idx) returns the weight that multiplies a row of value, from that of the softmax: its
-    multiple by what does not depend on it. `dropout_p` is the share of weights to drop behind it; those left are divided
+    prob_mod(prob, b, h, q_idx, kv_idx) returns the weight that multiplies a row of value, from that of the softmax. If it
+    is a multiple of prob by what does not depend on it, one launch computes the pass. Else there are two, the first for
+    lse, and what prob_mod captures has gradients; torch.compile refuses these. `dropout_p` is the share of weights to drop behind it; those left are divided
     by 1 - dropout_p. Its seed comes from PyTorch's generator of the device, without a wait for the GPU.
 
     sink_mod(b, h, q_idx) returns the logit, float32, of one more term of a row's softmax, whose value is 0: an attention
@@ -260,8 +292,7 @@ def flex_attention(
     Operands of different dtypes are converted to a common one, as copies, and the result to that of query. Kernels then
     compute in float32 if one of them is float32, or if they are float16 and bfloat16.
 
-    Raises UntranslatableError for a mod that attnc cannot translate, ModError for a prob_mod that is no multiple of prob,
-    OperandError for a block mask of other lengths or of another device, and NotImplementedError for a NestedTensor, a
+    Raises UntranslatableError for a mod that attnc cannot translate, OperandError for a block mask of other lengths or of another device, and NotImplementedError for a NestedTensor, a
     DTensor, operands without four dims, and head dims that "fp8" does not take.
     """
     given, result_dtype = (query, key, value), None
@@ -269,6 +300,12 @@ def flex_attention(
     if weight_mod is not None:
         has_max = return_aux is not None and bool(return_aux.max_scores)
         check_weight_mod(prob_mod, dropout_p, sink_mod, return_lse or return_aux is not None and return_aux.lse, has_max)
+    if prob_mod is not None and not torch.compiler.is_dynamo_compiling() and _is_general(prob_mod, query, key):
+        prob_mod = parts(with_prob(None, prob_mod, dropout_p, seed_like, query))[1]
+        return _in_two_walks(
+            prob_mod, score_mod, sink_mod, return_lse, return_aux, *given, block_mask=block_mask, scale=scale,
+            enable_gqa=enable_gqa, kernel_options=kernel_options,
+        )  # fmt: skip
     if is_joined:
         score_mod = with_prob(score_mod, prob_mod, dropout_p, seed_like, query, sink_mod, weight_mod)
     is_traced_here = torch.compiler.is_dynamo_compiling()
