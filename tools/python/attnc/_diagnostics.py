@@ -75,6 +75,7 @@ def asked(function, error, dtype, door):
 _TAKES = {
     "score_mod": "score, b, h, q_idx and kv_idx", "mask_mod": "b, h, q_idx and kv_idx",
     "prob_mod": "prob, b, h, q_idx and kv_idx", "sink_mod": "b, h and q_idx",
+    "output": "prob, score, b, h, q_idx and kv_idx",
 }  # fmt: skip
 
 
