@@ -293,7 +293,12 @@ void Tracer::runAnnAssign(const AnnAssignStmt& stmt) {
     outputs.push_back({target.name, target.loc, stmt.annotation, value.as<const ReducedObject*>()});
     return assign(target, value);
   }
-  if (value.is<const Deferred*>() && declares(*stmt.annotation)) return declare(target.name, *stmt.annotation);
+  if (value.is<const Deferred*>() && declares(*stmt.annotation)) {
+    const auto* call = llvm::dyn_cast<CallExpr>(stmt.value);
+    const bool isMeantAsOutput = call && shortTextOf(*this, call->callee->loc, "").find("reduce_") != std::string::npos;
+    if (isMeantAsOutput) return report(*value.as<const Deferred*>()); // it would become a capture
+    return declare(target.name, *stmt.annotation);
+  }
   if (!value.isKnownNumber() && !value.is<const Str*>() && !value.is<Sequence*>() && !value.is<NoneObject>()) {
     if (declares(*stmt.annotation)) fail(diag::typedNonConstant, describe(value));
     return assign(target, value);

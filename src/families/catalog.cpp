@@ -169,6 +169,7 @@ Status checkOptions(const KernelOptions& options) {
 Expected<Request> selectFamily(std::shared_ptr<const KernelMod> kernelMod, const KernelOptions& asked,
                                const LaunchOperands* layout) {
   Request request{std::move(kernelMod), completed(asked), {}};
+  if (needsRowMax(request.mod->reductions, request.options)) request.options.features.set(Feature::RowMax);
   ATTNC_TRY_AS(arch, parseArch(request.options.arch));
   request.arch = *arch;
   const KernelMod& mod = *request.mod;

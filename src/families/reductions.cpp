@@ -38,10 +38,41 @@ size_t rowBytes(const LaunchOperands& operands) {
   return sizeof(float) * size_t(operands.q.shape[0] * operands.problem.qHeads * rowsOfQ(operands));
 }
 
-bool wants(const Declared& declared, const LaunchOperands& operands, llvm::ArrayRef<Kept> kinds) {
-  return llvm::any_of(declared, [&](const ir::Reduction& each) {
-    return llvm::is_contained(kinds, each.kept) && tensorOf(operands, each);
+/// Where what is written for each row of a head lies, of the declared output number `i`.
+float* partOf(const Declared& declared, size_t i, const LaunchOperands& operands, const WorkspaceView& workspace) {
+  const auto ofHeads = std::count_if(declared.begin(), declared.begin() + ptrdiff_t(i),
+                                     [](const auto& each) { return each.kept == Kept::Heads; });
+  char* const parts = static_cast<char*>(workspace.at(Use::RowParts));
+  return parts ? reinterpret_cast<float*>(parts + size_t(ofHeads) * rowBytes(operands)) : nullptr;
+}
+
+/// Returns the output of rows, or else of heads, that is the row maxima which forward kernels write. Null: the caller
+/// wants these maxima besides, or none is an output. The others are computed from these, or anew.
+const ir::Reduction* rowMaxOutput(llvm::ArrayRef<ir::Reduction> declared, const LaunchOperands& operands, Kept kept) {
+  const auto* found = llvm::find_if(declared, [&](const ir::Reduction& each) {
+    return each.isRowMax && each.kept == kept && tensorOf(operands, each) && !operands.rowMax;
   });
+  return found == declared.end() ? nullptr : &*found;
+}
+
+/// Returns where forward kernels write row maxima. Null: they are not wanted.
+float* rowMaxOf(const Declared& declared, const LaunchOperands& operands, const WorkspaceView& workspace) {
+  if (const ir::Reduction* rows = rowMaxOutput(declared, operands, Kept::Queries))
+    return static_cast<float*>(tensorOf(operands, *rows)->data);
+  const ir::Reduction* heads = rowMaxOutput(declared, operands, Kept::Heads);
+  return heads ? partOf(declared, size_t(heads - declared.data()), operands, workspace) : operands.rowMax;
+}
+
+/// Whether a stage of these kinds has to compute an output.
+bool isOf(llvm::ArrayRef<Kept> kinds, const Declared& declared, const ir::Reduction& each,
+          const LaunchOperands& operands) {
+  if (!tensorOf(operands, each) || !llvm::is_contained(kinds, each.kept)) return false;
+  const bool isKnown = each.kept == Kept::Heads || &each == rowMaxOutput(declared, operands, Kept::Queries);
+  return kinds.size() == 1 || !each.isRowMax || !isKnown;
+}
+
+bool wants(const Declared& declared, const LaunchOperands& operands, llvm::ArrayRef<Kept> kinds) {
+  return llvm::any_of(declared, [&](const ir::Reduction& each) { return isOf(kinds, declared, each, operands); });
 }
 
 constexpr Tile kNaive{8, 8, 8}; // equals the tile of reductions_naive.cu
@@ -69,22 +100,19 @@ MakeParameters parametersFor(Declared declared, std::initializer_list<Kept> kind
                                       const WorkspaceView& workspace) -> Expected<ParameterBlock> {
     ReductionParams params{forwardParams(operands), {}, {}};
     if (!params.lse) params.lse = static_cast<float*>(workspace.at(Use::Lse));
-    char* parts = static_cast<char*>(workspace.at(Use::RowParts));
     for (size_t i = 0; i < declared.size(); ++i) {
-      const Kept kept = declared[i].kept;
-      char* const part = parts;
-      if (kept == Kept::Heads) parts += rowBytes(operands);
-      const TensorView* tensor = tensorOf(operands, declared[i]);
-      if (!tensor || !llvm::is_contained(kinds, kept)) continue;
-      const bool isPart = kept == Kept::Heads && kinds.size() > 1;
-      params.out[i] = static_cast<float*>(isPart ? static_cast<void*>(part) : tensor->data);
-      if (kept == Kept::Heads && !isPart) params.parts[i] = reinterpret_cast<const float*>(part);
+      if (!isOf(kinds, declared, declared[i], operands)) continue;
+      const bool isOfHead = declared[i].kept == Kept::Heads, isPart = isOfHead && kinds.size() > 1;
+      float* const part =
+          declared[i].isRowMax ? rowMaxOf(declared, operands, workspace) : partOf(declared, i, operands, workspace);
+      params.out[i] = isPart ? part : static_cast<float*>(tensorOf(operands, declared[i])->data);
+      if (isOfHead && !isPart) params.parts[i] = part;
     }
     return withScales(params, stage, operands);
   };
 }
 
-/// Returns a stage's parameters, of a launch that has an lse.
+/// Returns a stage's parameters, of a launch that has an lse, and the row maxima that outputs are.
 MakeParameters withLse(MakeParameters parameters, Declared declared) {
   return [parameters = std::move(parameters),
           declared = std::move(declared)](const Stage& stage, const LaunchOperands& given, const Device& device,
@@ -93,6 +121,7 @@ MakeParameters withLse(MakeParameters parameters, Declared declared) {
     ATTNC_TRY(checkReductions(declared, given, /*launches=*/true));
     LaunchOperands operands = given;
     if (!operands.lse) operands.lse = static_cast<float*>(workspace.at(Use::Lse));
+    operands.rowMax = rowMaxOf(declared, given, workspace);
     return parameters(stage, operands, device, workspace);
   };
 }
@@ -106,6 +135,11 @@ std::string unservedReductions(const Request& request) {
   if (options.features.has(Feature::Fp8Kv) && !options.features.has(Feature::Fp8Q))
     return "computes no outputs of mods with k and v of e4m3 and q of 16 bits";
   return {};
+}
+
+bool needsRowMax(llvm::ArrayRef<ir::Reduction> declared, const KernelOptions& options) {
+  const auto isRowMax = [](const ir::Reduction& each) { return each.isRowMax; };
+  return options.features.has(Feature::Reductions) && llvm::any_of(declared, isRowMax);
 }
 
 void addReductions(Plan& plan, const Request& request) {

@@ -10,6 +10,9 @@ namespace attnc::plan {
 /// if none is asked for.
 std::string unservedReductions(const Request& request);
 
+/// Whether a mod has outputs that are row maxima, so that kernels with Feature::Reductions also need Feature::RowMax.
+bool needsRowMax(llvm::ArrayRef<ir::Reduction> declared, const KernelOptions& options);
+
 /// Adds the stages of a request with Feature::Reductions, and their workspace.
 void addReductions(Plan& plan, const Request& request);
 

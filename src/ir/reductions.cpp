@@ -26,7 +26,10 @@ std::optional<Reduction> reductionOf(const Output& output) {
 std::vector<Reduction> reductionsOf(const Module& module) {
   std::vector<Reduction> all;
   for (const Output& output : module.outputs())
-    if (auto reduction = reductionOf(output)) all.push_back(*std::move(reduction));
+    if (auto reduction = reductionOf(output)) {
+      reduction->isRowMax = reduction->isMax && reduction->kept != Kept::Keys && isScore(module, output.value);
+      all.push_back(*std::move(reduction));
+    }
   return all;
 }
 

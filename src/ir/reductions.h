@@ -17,6 +17,7 @@ struct Reduction {
   std::string name; ///< as the mod declares it
   bool isMax = false;
   Kept kept = Kept::Heads;
+  bool isRowMax = false; ///< whether it is the largest score of rows or heads, which forward kernels know
   /// Returns the name of its output.
   std::string output() const;
   friend bool operator==(const Reduction&, const Reduction&) = default;

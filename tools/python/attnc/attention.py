@@ -147,7 +147,7 @@ class Given:
         self.outputs = Outputs(
             out=at["out"], lse=at["lse"], reductions=reductions if of_reduced else None, reduction_count=len(of_reduced)
         )
-        self._keep = {**views, **of_reduced}, of_captures, lists, of_lists or {}
+        self._keep = {**views, **{(name,): view for name, view in of_reduced.items()}}, of_captures, lists, of_lists or {}
         self._captures = array
 
     def kernels(self, structs, members):
