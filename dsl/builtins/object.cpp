@@ -149,6 +149,11 @@ Object flexAttention(Context& context, const Bound& bound) {
   return Opaque{"what flex_attention computes"};
 }
 
+/// reduce_sum(function) and reduce_max(function): what an output of the mod is declared as.
+template <bool isMax> Object reduced(Context& context, const Bound& bound) {
+  return static_cast<const ReducedObject*>(context.heap.make<ReducedObject>(isMax, bound[0]));
+}
+
 /// causal_mask of attention-gym.
 Object causalMask(Context& context, const Bound& bound) { return compare(context, CompareOp::Ge, bound[2], bound[3]); }
 
@@ -187,6 +192,8 @@ llvm::ArrayRef<Builtin> objectBuiltins() {
        "query, key, value, score_mod=, block_mask=, scale=, enable_gqa=, return_lse=, kernel_options=, prob_mod=, "
        "sink_mod=, weight_mod=, **options",
        flexAttention},
+      {"reduce_sum", kAttnc | kAnything, "function", reduced<false>},
+      {"reduce_max", kAttnc | kAnything, "function", reduced<true>},
       {"causal_mask", kGym, "b, h, q_idx, kv_idx", causalMask},
       {"cdiv", kGym, "a, b", cdiv},
   };

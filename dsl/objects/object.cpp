@@ -57,6 +57,7 @@ struct Describe {
   std::string operator()(DTypeObject) const { return "a dtype"; }
   std::string operator()(TypeInfo) const { return "a finfo or iinfo"; }
   std::string operator()(GridObject) const { return "a grid"; }
+  std::string operator()(const ReducedObject*) const { return "an output of the mod"; }
   std::string operator()(Opaque opaque) const { return "`" + opaque.name.str() + "`"; }
   std::string operator()(const Array* array) const {
     return "an array of " + std::to_string(array->shape.size()) + (array->shape.size() == 1 ? " dim" : " dims");

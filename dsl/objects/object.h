@@ -35,6 +35,7 @@ struct Dict;
 struct Class;
 struct Instance;
 struct Descriptor;
+struct ReducedObject;
 
 struct RangeObject {
   int64_t start = 0, stop = 0, step = 1;
@@ -81,7 +82,7 @@ public:
       std::variant<NoneObject, bool, int64_t, double, const Str*, Sequence*, const RangeObject*, const SliceObject*,
                    EllipsisObject, const Function*, const Partial*, const Builtin*, const Method*, const ModList*,
                    Namespace, DTypeObject, TypeInfo, GridObject, Opaque, const Array*, const Tensor*, ir::Value,
-                   const Deferred*, Dict*, Class*, Instance*, const Descriptor*>;
+                   const Deferred*, Dict*, Class*, Instance*, const Descriptor*, const ReducedObject*>;
 
   Object() = default;
   template <class T>
@@ -117,6 +118,12 @@ struct Sequence {
 
 struct SliceObject {
   Object start, stop, step;
+};
+
+/// reduce_sum(function), reduce_max(function).
+struct ReducedObject {
+  bool isMax = false;
+  Object function;
 };
 
 struct Function {

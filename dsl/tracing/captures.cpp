@@ -110,6 +110,24 @@ void Tracer::failCaptureType(llvm::StringRef name, const Expr& annotation) {
   fail(diag::captureType, std::string_view(name), written, meant);
 }
 
+ir::Kept Tracer::keptBy(const DeclaredOutput& output) {
+  const auto* subscript = llvm::dyn_cast_or_null<SubscriptExpr>(output.annotation);
+  std::string axes;
+  if (subscript && annotatedDType(*subscript->base) == NumberType::F32)
+    if (const auto* several = dyn_cast<SequenceExpr>(subscript->index))
+      for (const Expr* item : several->items) {
+        const std::string text = shortTextOf(*this, item->loc, "?");
+        axes += text.substr(text.starts_with("attnc.") ? 6 : 0) + " ";
+      }
+  for (const ir::Kept kept : {ir::Kept::Keys, ir::Kept::Queries, ir::Kept::Heads}) {
+    const std::string axis(ir::axisOf(kept));
+    if (axes == "B H " + (axis.empty() ? "" : axis + " ")) return kept;
+  }
+  diagnostics.fail(output.loc, diag::outputAxes, std::string_view(output.name),
+                   output.annotation ? "`" + shortTextOf(*this, output.annotation->loc, "...") + "`"
+                                     : std::string("without a type"));
+}
+
 void Tracer::declareScalar(llvm::StringRef name, ir::Type type) {
   module.scalars.push_back({name.str(), type});
   const ir::Value value = module.scalar(unsigned(module.scalars.size() - 1));

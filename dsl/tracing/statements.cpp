@@ -289,7 +289,16 @@ void Tracer::runAnnAssign(const AnnAssignStmt& stmt) {
   if (!stmt.value) return declare(target.name, *stmt.annotation);
   Object value = evalLazy(*stmt.value);
   at = stmt.loc;
-  if (value.is<const Deferred*>() && declares(*stmt.annotation)) return declare(target.name, *stmt.annotation);
+  if (value.is<const ReducedObject*>()) {
+    outputs.push_back({target.name, target.loc, stmt.annotation, value.as<const ReducedObject*>()});
+    return assign(target, value);
+  }
+  if (value.is<const Deferred*>() && declares(*stmt.annotation)) {
+    const auto* call = llvm::dyn_cast<CallExpr>(stmt.value);
+    const bool isMeantAsOutput = call && shortTextOf(*this, call->callee->loc, "").find("reduce_") != std::string::npos;
+    if (isMeantAsOutput) return report(*value.as<const Deferred*>()); // it would become a capture
+    return declare(target.name, *stmt.annotation);
+  }
   if (!value.isKnownNumber() && !value.is<const Str*>() && !value.is<Sequence*>() && !value.is<NoneObject>()) {
     if (declares(*stmt.annotation)) fail(diag::typedNonConstant, describe(value));
     return assign(target, value);
@@ -381,6 +390,9 @@ void Tracer::bind(llvm::StringRef name, Loc loc, Object value) {
     into.names[name] = value;
     return;
   }
+  if (const auto* output = value.get<const ReducedObject*>())
+    if (llvm::none_of(outputs, [&](const DeclaredOutput& other) { return other.what == *output; }))
+      outputs.push_back({name, loc, nullptr, *output});
   auto found = declared.find(name);
   if (found != declared.end() && !isSame(value, found->second) && !given.contains(name))
     value = defer([&] { diagnostics.fail(loc, diag::redeclared, std::string_view(name)); });

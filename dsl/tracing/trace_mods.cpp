@@ -1,4 +1,5 @@
-// In: a parsed text. Out: the outputs `score`, `mask`, `prob_factor`, `sink` and `is_weight` of the module.
+// In: a parsed text. Out: the outputs `score`, `mask`, `prob_factor`, `sink` and `is_weight` of the module, and its
+// reductions.
 //
 // The mod is the first of these that exists: what an expression given with the text yields; what the text gives to
 // create_block_mask and flex_attention; what the names score_mod and mask_mod are bound to; the one function of the
@@ -10,10 +11,12 @@
 #include "dsl/objects/scalars.h"
 #include "dsl/objects/tensors.h"
 #include "dsl/tracing/given_mods.h"
+#include "dsl/tracing/parameters.h"
 #include "dsl/tracing/suggestions.h"
 #include "dsl/tracing/usage.h"
 #include "ir/choices.h"
 #include "ir/prob_factor.h"
+#include "ir/reductions.h"
 
 #include <fmt/format.h>
 #include <llvm/ADT/StringExtras.h>
@@ -31,53 +34,6 @@ struct Candidate {
   std::string why = {};
 };
 
-/// Counts the parameters that a call must give by position: those that have no default and are not bound yet.
-std::optional<size_t> requiredArguments(Object callable) {
-  size_t given = 0;
-  llvm::StringSet<> named;
-  while (callable.is<const Partial*>()) {
-    given += callable.as<const Partial*>()->arguments.size();
-    for (auto& [name, value] : callable.as<const Partial*>()->keywords) named.insert(name);
-    callable = callable.as<const Partial*>()->callee;
-  }
-  if (callable.is<const ModList*>()) {
-    const ModList& list = *callable.as<const ModList*>();
-    const size_t of = list.which ? requiredArguments(list.mods[0]).value_or(0) : 4;
-    return of - std::min(given, of);
-  }
-  if (callable.is<const Builtin*>() && (callable.as<const Builtin*>()->where & kFlex)) {
-    const llvm::StringRef name = callable.as<const Builtin*>()->name;
-    if (name == "noop_mask" || name == "_identity") return (name == "_identity" ? 5 : 4) - given;
-  }
-  if (callable.is<const Builtin*>() && (callable.as<const Builtin*>()->where & kGym))
-    if (llvm::StringRef(callable.as<const Builtin*>()->name) == "causal_mask") return 4 - given;
-  if (callable.is<Instance*>()) {
-    const Object* method = findMember(*callable.as<Instance*>()->type, "__call__");
-    if (!method) method = findMember(*callable.as<Instance*>()->type, "forward");
-    if (!method) return std::nullopt;
-    callable = *method;
-    ++given; // self
-  }
-  if (!callable.is<const Function*>()) return std::nullopt;
-  size_t required = 0;
-  for (const Parameter& parameter : callable.as<const Function*>()->node->parameters)
-    required +=
-        parameter.kind == ParameterKind::Positional && !parameter.defaultValue && !named.contains(parameter.name);
-  return required - std::min(given, required);
-}
-
-/// Whether the last two parameters are named as in mods: q..., and k....
-bool hasModNames(Object callable) {
-  while (callable.is<const Partial*>()) callable = callable.as<const Partial*>()->callee;
-  if (!callable.is<const Function*>()) return true;
-  llvm::SmallVector<llvm::StringRef, 6> names;
-  for (const Parameter& parameter : callable.as<const Function*>()->node->parameters)
-    if (parameter.kind == ParameterKind::Positional && !parameter.defaultValue) names.push_back(parameter.name);
-  if (names.size() < 4) return false;
-  llvm::StringRef row = names[names.size() - 2].ltrim('_'), column = names.back().ltrim('_');
-  return row.take_front(1) == "q" && (column.take_front(1) == "k" || column.contains("kv"));
-}
-
 /// A kind of mod.
 struct Kind {
   const char* name;
@@ -86,31 +42,8 @@ struct Kind {
 };
 constexpr Kind kScoreMod{"score_mod", 5, "score, b, h, q_idx, kv_idx"}, kMaskMod{"mask_mod", 4, "b, h, q_idx, kv_idx"},
     kProbMod{"prob_mod", 5, "prob, b, h, q_idx, kv_idx"}, kSinkMod{"sink_mod", 3, "b, h, q_idx"},
-    kWeightMod{"weight_mod", 5, "score, b, h, q_idx, kv_idx"};
-
-/// Returns the name of the first parameter that a call gives; empty if it is unknown.
-llvm::StringRef firstParameter(Object callable) {
-  size_t given = 0;
-  while (callable.is<const Partial*>()) {
-    given += callable.as<const Partial*>()->arguments.size();
-    callable = callable.as<const Partial*>()->callee;
-  }
-  if (callable.is<const ModList*>() && callable.as<const ModList*>()->which)
-    return firstParameter(callable.as<const ModList*>()->mods[0]);
-  if (!callable.is<const Function*>()) return "";
-  const llvm::ArrayRef<Parameter> parameters = callable.as<const Function*>()->node->parameters;
-  return given < parameters.size() ? parameters[given].name : "";
-}
-
-/// Returns the name of the last parameter that a call must give; empty if it is unknown.
-llvm::StringRef lastParameter(Object callable) {
-  while (callable.is<const Partial*>()) callable = callable.as<const Partial*>()->callee;
-  if (!callable.is<const Function*>()) return "";
-  llvm::StringRef last;
-  for (const Parameter& parameter : callable.as<const Function*>()->node->parameters)
-    if (parameter.kind == ParameterKind::Positional && !parameter.defaultValue) last = parameter.name;
-  return last;
-}
+    kWeightMod{"weight_mod", 5, "score, b, h, q_idx, kv_idx"},
+    kReduced{"an output", 6, "prob, score, b, h, q_idx, kv_idx"};
 
 /// Returns the kind of mod that a function is by its parameters; null: it is none.
 const Kind* kindOf(Object callable) {
@@ -119,17 +52,6 @@ const Kind* kindOf(Object callable) {
   if (required == kMaskMod.arity) return &kMaskMod;
   if (required != kScoreMod.arity) return nullptr;
   return firstParameter(callable) == "prob" ? &kProbMod : &kScoreMod;
-}
-
-/// Returns the most arguments that a function of the text takes by position; for another callable, any number.
-size_t mostArguments(Object callable) {
-  if (!callable.is<const Function*>()) return SIZE_MAX;
-  size_t most = 0;
-  for (const Parameter& parameter : callable.as<const Function*>()->node->parameters) {
-    if (parameter.kind == ParameterKind::Variadic) return SIZE_MAX;
-    most += parameter.kind == ParameterKind::Positional;
-  }
-  return most;
 }
 
 /// Whether a function is the mod, or one that the mod chooses.
@@ -177,6 +99,7 @@ public:
     if (prob) guardMod([&] { traceProb(*prob); });
     if (sink) guardMod([&] { traceSink(*sink); });
     if (weight) guardMod([&] { traceWeight(*weight); });
+    for (const Tracer::DeclaredOutput& output : tracer.outputs) guardMod([&] { traceOutput(output); });
     ir::maskUnchosen(module);
     setConditions();
   }
@@ -197,7 +120,7 @@ public:
   }
 
 private:
-  bool hasAny() const { return score || mask || prob || sink || weight; }
+  bool hasAny() const { return score || mask || prob || sink || weight || !tracer.outputs.empty(); }
   std::optional<Candidate>& of(const Kind& kind) {
     if (&kind == &kWeightMod) return weight;
     return &kind == &kScoreMod ? score : &kind == &kMaskMod ? mask : &kind == &kProbMod ? prob : sink;
@@ -465,7 +388,8 @@ private:
     warnOfOrder(candidate, kind);
     tracer.at = tracer.resultLoc = candidate.loc;
     Arguments arguments;
-    if (kind.arity == kScoreMod.arity) arguments.positional.push_back(param(ParamKind::Score));
+    if (kind.arity == kReduced.arity) arguments.positional.push_back(param(ParamKind::Prob));
+    if (kind.arity >= kScoreMod.arity) arguments.positional.push_back(param(ParamKind::Score));
     for (ParamKind each : {ParamKind::B, ParamKind::H, ParamKind::QIdx, ParamKind::KvIdx})
       if (each != ParamKind::KvIdx || kind.arity != kSinkMod.arity) arguments.positional.push_back(param(each));
     const Object value = tracer.call(candidate.function, arguments);
@@ -498,6 +422,7 @@ private:
     tracer.at = candidate.loc;
     for (const Kind* other : {&kProbMod, &kSinkMod})
       if (of(*other)) tracer.fail(diag::weightAlone, other->name);
+    if (!tracer.outputs.empty()) tracer.fail(diag::weightAlone, tracer.outputs.front().name);
     const Object value = resultOf(candidate, kWeightMod);
     if (!value.isNumber()) tracer.fail(diag::weightResult, tracer.describe(value));
     module.setOutput({std::string(ir::kWeight), ir::kScore.params, lift(tracer, value, ir::Type::F32)});
@@ -510,6 +435,28 @@ private:
     if (!isFloat && (!value.isNumber() || value.isTraced() || value.is<bool>()))
       tracer.fail(diag::sinkResult, candidate.name, tracer.describe(value));
     module.setOutput(ir::kSink, lift(tracer, value, ir::Type::F32));
+  }
+
+  void traceOutput(const Tracer::DeclaredOutput& output) {
+    const auto isOther = [&](const Tracer::DeclaredOutput& other) {
+      return &other != &output && other.name == output.name;
+    };
+    tracer.at = output.loc;
+    if (tracer.declared.count(output.name) || llvm::any_of(tracer.outputs, isOther))
+      tracer.fail(diag::redeclared, std::string_view(output.name));
+    const ir::Reduction reduction{output.name.str(), output.what->isMax, tracer.keptBy(output)};
+    if (ir::reductionsOf(module).size() >= ir::kMaxReductions)
+      tracer.fail(diag::tooManyOutputs, std::string_view(output.name), Count(ir::kMaxReductions));
+    const Object function = output.what->function;
+    if (function.is<const Deferred*>()) tracer.force(*function.as<const Deferred*>());
+    if (!function.isCallable())
+      tracer.fail(diag::outputFunction, std::string_view(output.name), tracer.describe(function));
+    const std::string name = modName(function);
+    const std::optional<size_t> required = requiredArguments(function);
+    if (required && (*required > kReduced.arity || mostArguments(function) < kReduced.arity))
+      tracer.fail(diag::modArity, std::string_view(name), Count(kReduced.arity), Count(*required), kReduced.parameters);
+    const Object value = resultOf({name, function, output.loc}, kReduced);
+    module.setOutput(reduction.output(), ir::kReductionParams, numberOf(name, value));
   }
 
   /// The names sort in the order of the text, because bind() reports the first condition that does not hold.
@@ -530,12 +477,15 @@ private:
     return isMask ? "return a condition, such as `q_idx >= kv_idx`" : "return the score, or a number computed from it";
   }
 
-  void setScore(std::string_view name, Object value) {
+  /// Returns the float that a function returns.
+  ir::Value numberOf(std::string_view name, Object value) {
     value = checked(name, value);
     if (!value.isNumber())
       tracer.fail(diag::scoreResult, name, tracer.describe(value), resultRepair(value, /*isMask=*/false));
-    module.setOutput(ir::kScore, lift(tracer, value, ir::Type::F32));
+    return lift(tracer, value, ir::Type::F32);
   }
+
+  void setScore(std::string_view name, Object value) { module.setOutput(ir::kScore, numberOf(name, value)); }
 
   void setMask(std::string_view name, Object value) {
     value = checked(name, value);

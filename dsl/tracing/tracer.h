@@ -7,6 +7,7 @@
 #include "attnc/mod.h"
 #include "dsl/builtins/builtins.h"
 #include "dsl/objects/context.h"
+#include "ir/reductions.h"
 
 #include <llvm/ADT/DenseSet.h>
 #include <llvm/ADT/STLFunctionalExtras.h>
@@ -64,6 +65,16 @@ public:
   std::set<std::string> constants;
   /// Places of the declarations of captures, in order. Captures taken from `available` have none.
   std::vector<std::pair<llvm::StringRef, Loc>> declarations;
+  /// Outputs that the text declares, in order.
+  struct DeclaredOutput {
+    llvm::StringRef name;
+    Loc loc;
+    const Expr* annotation; ///< null if it has none
+    const ReducedObject* what;
+  };
+  std::vector<DeclaredOutput> outputs;
+  /// Returns what the annotation of an output keeps.
+  ir::Kept keptBy(const DeclaredOutput& output);
   /// Captures declared with the text, not in it. They win over assignments in the text.
   llvm::StringSet<> given;
   /// Tensors that become captures if the text needs their names and does not define them.

@@ -145,6 +145,10 @@ public:
   ModInfo info() const { return fill<ModInfo>(attnc_mod_get_info).value(); }
   /// Returns the captures that the mod needs at launch, tensors first.
   std::vector<CaptureInfo> captures() const { return all<CaptureInfo>(info().capture_count, attnc_mod_get_capture); }
+  /// Returns the outputs that the mod declares.
+  std::vector<CaptureInfo> reductions() const {
+    return all<CaptureInfo>(info().reduction_count, attnc_mod_get_reduction);
+  }
   /// Returns warnings about legal text that is probably not meant, in text order.
   std::vector<Warning> warnings() const { return all<Warning>(info().warning_count, attnc_mod_get_warning); }
   /// Returns the syntax tree as text. Empty for a mod that was read as IR.

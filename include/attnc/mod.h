@@ -121,6 +121,8 @@ public:
   bool declaresGrids() const;
   /// Returns the captures that the mod needs at launch.
   const std::vector<CaptureInfo>& captures() const;
+  /// Returns the outputs that the mod declares, which a launch may ask for (Outputs::reductions): f32 tensors.
+  const std::vector<CaptureInfo>& reductions() const;
   /// Returns the names in the text that ParseOptions::defines may override, sorted. Empty for IR.
   const std::vector<std::string>& constants() const;
 

@@ -115,6 +115,11 @@ struct Outputs {
   /// f32 [B, H, Q_LEN], dense: maximum score of a row in natural units; -inf for a fully masked row. Needs
   /// Feature::RowMax.
   std::optional<TensorView> rowMax = {};
+  /// Outputs that the mod declares (Mod::reductions()): a tensor for each name that is wanted. It is f32 and dense,
+  /// with the declared axes. [B, H, Q_LEN] has the shape of lse. In a ragged batch with packed k and v, [B, H, KV_LEN]
+  /// is [1, H, rows of k]. Rows outside all sequences are not written. Null if there are none. For forward and decode
+  /// kernels with Feature::Reductions.
+  const Captures* reductions = nullptr;
 };
 
 /// The inputs of a backward launch: the forward launch's operands and outputs, and the gradients of a scalar loss by

@@ -127,6 +127,7 @@ Direction Monotony::compute(Value value) const {
     case ParamKind::Grad:
     case ParamKind::ScoreTangent:
     case ParamKind::GradTangent:
+    case ParamKind::Prob:
     case ParamKind::Round: return Direction::Unknown;
     }
   }

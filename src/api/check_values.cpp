@@ -75,7 +75,8 @@ public:
     int64_t positions = 0;
     for (int64_t b = 0; b < batch; ++b)
       positions += heads * (hasQ ? sequences[b].qLength : 1) * (hasKv ? sequences[b].kvLength : 1);
-    bool isOpen = params.contains(ParamKind::Score) || params.contains(ParamKind::Grad);
+    bool isOpen =
+        params.contains(ParamKind::Score) || params.contains(ParamKind::Grad) || params.contains(ParamKind::Prob);
     for (uint32_t id = 0; id <= of.index.id; ++id) isOpen |= of.needed[id] && module[{id}].op == ir::Op::Iter;
     if (isOpen || positions > kMostPositions) {
       std::fputs(fmt::format("attnc: check: reads of capture '{}' are not checked along axis {}: {}\n", tensor.name,

@@ -11,7 +11,7 @@ static std::vector<FamilyInfo> familiesOf(KernelKind kind) {
     if (row->kind != kind) continue;
     // Whether tokens lie on grids is not a question of layout.
     const bool takesAny = row->checkLayout == plan::takesAnyLayout || row->checkLayout == plan::takesAnyLayoutOnGrids;
-    all.push_back({row->family, row->arch, row->layouts, takesAny, row->takes});
+    all.push_back({row->family, row->arch, row->layouts, takesAny, plan::takenBy(*row)});
   }
   return all;
 }

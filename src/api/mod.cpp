@@ -86,6 +86,10 @@ Mod::Impl::Impl(ir::Module simplified, ir::Module traced, ModSource source, ir::
       hash(ir::canonicalHash(module)), gradients(std::move(outputs)) {
   for (const ir::TensorCapture& tensor : module.tensors) captures.push_back(describe(module, tensor));
   for (const ir::ScalarCapture& scalar : module.scalars) captures.push_back(describe(scalar));
+  for (const ir::Reduction& each : ir::reductionsOf(module)) {
+    CaptureInfo& info = reductions.emplace_back(CaptureInfo{.name = each.name, .extent = {"B", "H"}});
+    if (each.kept != ir::Kept::Heads) info.extent.emplace_back(ir::axisOf(each.kept));
+  }
   key = hash + " " + ir::canonicalHash(this->traced);
   for (const ir::TensorCapture& tensor : this->traced.tensors) key += " " + tensor.name;
   for (const ir::ScalarCapture& scalar : this->traced.scalars) key += " " + scalar.name;
@@ -197,6 +201,7 @@ bool Mod::hasSinkMod() const { return impl->module.output(ir::kSink).has_value()
 bool Mod::masksLifted() const { return impl->module.liftsMasks; }
 bool Mod::declaresGrids() const { return !impl->traced.grids.empty(); }
 const std::vector<CaptureInfo>& Mod::captures() const { return impl->captures; }
+const std::vector<CaptureInfo>& Mod::reductions() const { return impl->reductions; }
 const std::string& Mod::text() const { return impl->source.text; }
 std::string Mod::astText() const {
   if (impl->source.text.empty()) return {};

@@ -4,6 +4,7 @@
 #include "api/check_values.h"
 #include "api/mod_impl.h"
 #include "families/catalog.h"
+#include "families/reductions.h"
 #include "launch/kernel_options.h"
 #include "launch/launch_operands.h"
 #include "reference/cache.h"
@@ -148,12 +149,21 @@ Status computeOnCpu(const Mod& mod, const Operands& operands, const Outputs& out
   if (outputs.rowMax) ATTNC_TRY(plan::checkRowOutput("row_max", *outputs.rowMax, operands.q));
   ATTNC_TRY_AS(derived, modFor(mod, operands));
   if (asksForChecks(jit::Env::read())) ATTNC_TRY(checkGathers(derived->module(), operands));
-  ATTNC_TRY_AS(result, reference::attention(derived->module(), capturesOf(operands), *args));
+  ATTNC_TRY_AS(result,
+               reference::attention(derived->module(), capturesOf(operands), *args, outputs.reductions != nullptr));
   const auto& q = operands.q.shape;
   Results results;
   results.add("out", outputs.out, {q[0], q[1], q[2], result->headDimV}, result->out);
   results.add("lse", outputs.lse, {q[0], q[1], q[2]}, result->lse);
   results.add("row_max", outputs.rowMax, {q[0], q[1], q[2]}, result->rowMax);
+  if (outputs.reductions) {
+    plan::LaunchOperands all{operands};
+    all.problem = result->problem, all.reductions = outputs.reductions;
+    ATTNC_TRY(plan::checkReductions(ir::reductionsOf(derived->module()), all, /*launches=*/true));
+    for (const auto& [what, shape, values] : result->reduced)
+      if (const Captures::Item* item = outputs.reductions->find(what.name))
+        results.add(what.name, std::get<TensorView>(*item), shape, values);
+  }
   ATTNC_TRY(results.write());
   appendRows(operands);
   return {};

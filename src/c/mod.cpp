@@ -107,14 +107,17 @@ attnc_status attnc_mod_get_info(const attnc_mod* mod, attnc_mod_info* info) {
     all.has_sink_mod = mod->mod.hasSinkMod();
     all.has_weight_mod = mod->mod.hasWeightMod();
     all.warning_count = mod->mod.warnings().size();
+    all.reduction_count = mod->mod.reductions().size();
   });
 }
 
-attnc_status attnc_mod_get_capture(const attnc_mod* mod, size_t index, attnc_capture_info* info) {
+/// Fills one of a mod's captures or outputs, which are called `what`.
+static attnc_status getTensor(const attnc_mod* mod, const std::vector<CaptureInfo>& (Mod::*of)() const,
+                              const char* what, size_t index, attnc_capture_info* info) {
   return tell({{mod, "mod"}}, info, "info", [&](Arguments& arguments, attnc_capture_info& all) {
-    const std::vector<CaptureInfo>& captures = mod->mod.captures();
+    const std::vector<CaptureInfo>& captures = (mod->mod.*of)();
     if (index >= captures.size())
-      return arguments.refuse("index", fmt::format("is {}, the mod has {} captures", index, captures.size()));
+      return arguments.refuse("index", fmt::format("is {}, the mod has {} {}", index, captures.size(), what));
     const CaptureInfo& capture = captures[index];
     all.name = capture.name.c_str();
     all.kind = toC(capture.kind);
@@ -123,6 +126,14 @@ attnc_status attnc_mod_get_capture(const attnc_mod* mod, size_t index, attnc_cap
     all.choices = int32_t(capture.choices);
     for (size_t axis = 0; axis < capture.extent.size(); ++axis) all.extent[axis] = capture.extent[axis].c_str();
   });
+}
+
+attnc_status attnc_mod_get_capture(const attnc_mod* mod, size_t index, attnc_capture_info* info) {
+  return getTensor(mod, &Mod::captures, "captures", index, info);
+}
+
+attnc_status attnc_mod_get_reduction(const attnc_mod* mod, size_t index, attnc_capture_info* info) {
+  return getTensor(mod, &Mod::reductions, "outputs", index, info);
 }
 
 attnc_status attnc_mod_get_warning(const attnc_mod* mod, size_t index, attnc_diagnostic* warning) {

@@ -148,11 +148,13 @@ void GivenOperands::read(Arguments& arguments, const attnc_operands* given, cons
   if (readFlag(arguments, all.has_scale, {place.name, "has_scale"})) operands.scale = all.scale;
 }
 
-Outputs readOutputs(Arguments& arguments, const attnc_outputs* given, const Place& place) {
+Outputs readOutputs(Arguments& arguments, const attnc_outputs* given, const Place& place, Captures& reductions) {
   attnc_outputs all;
   arguments.given(given, place);
   if (!readStruct(arguments, given, all, place)) return {};
   Outputs outputs;
+  readCaptures(arguments, all.reductions, all.reduction_count, {place.name, "reductions"}, reductions);
+  if (all.reduction_count) outputs.reductions = &reductions;
 #define ATTNC_OUTPUT(member, name) outputs.member = readTensor(arguments, all.name, #name);
 #include "attnc/operands.def"
   return outputs;
@@ -160,7 +162,7 @@ Outputs readOutputs(Arguments& arguments, const attnc_outputs* given, const Plac
 
 GivenForward::GivenForward(Arguments& arguments, const attnc_operands* given, const attnc_outputs* written) {
   read(arguments, given, "operands", operands);
-  outputs = readOutputs(arguments, written, "outputs");
+  outputs = readOutputs(arguments, written, "outputs", reductions);
 }
 
 GivenBackward::GivenBackward(Arguments& arguments, const attnc_backward_operands* given,

@@ -46,9 +46,13 @@ struct GivenForward : GivenOperands {
   GivenForward(Arguments& arguments, const attnc_operands* operands, const attnc_outputs* outputs);
   Operands operands;
   Outputs outputs;
+
+private:
+  Captures reductions;
 };
 
-Outputs readOutputs(Arguments& arguments, const attnc_outputs* given, const Place& place);
+/// `reductions`: receives those that are given, and outlives the result.
+Outputs readOutputs(Arguments& arguments, const attnc_outputs* given, const Place& place, Captures& reductions);
 
 struct GivenBackward : GivenOperands {
   /// `outputs` may be NULL if `optionalOutputs`.

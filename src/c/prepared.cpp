@@ -30,7 +30,8 @@ attnc_status attnc_settle_training(const attnc_compiler* compiler, const attnc_m
               [&](Arguments& arguments) -> Status {
                 const PrepareOptions how = readPrepareOptions(arguments, options);
                 const GivenBackward given(arguments, operands, gradients);
-                const Outputs written = readOutputs(arguments, outputs, "outputs");
+                Captures reductions;
+                const Outputs written = readOutputs(arguments, outputs, "outputs", reductions);
                 if (!arguments.ok()) return {};
                 return give(compiler->compiler.settleTraining(mod->mod, given.operands, written, given.outputs, how),
                             preparation);
@@ -94,7 +95,8 @@ attnc_status attnc_prepare_training(const attnc_compiler* compiler, const attnc_
   return call({{compiler, "compiler"}, {mod, "mod"}, {prepared, "prepared"}}, [&](Arguments& arguments) -> Status {
     const PrepareOptions how = readPrepareOptions(arguments, options);
     const GivenBackward given(arguments, operands, gradients);
-    const Outputs written = readOutputs(arguments, outputs, "outputs");
+    Captures reductions;
+    const Outputs written = readOutputs(arguments, outputs, "outputs", reductions);
     if (!arguments.ok()) return {};
     return give(compiler->compiler.prepareTraining(mod->mod, given.operands, written, given.outputs, how), prepared);
   });

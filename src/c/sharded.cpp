@@ -97,7 +97,8 @@ attnc_status attnc_sharded_prepare_training(const attnc_compiler* compiler, cons
                                             const attnc_prepare_options* options, attnc_sharded** sharded) {
   return call([&](Arguments& arguments) -> Status {
     const GivenBackward given(arguments, operands, gradients);
-    const Outputs written = readOutputs(arguments, outputs, "outputs");
+    Captures reductions;
+    const Outputs written = readOutputs(arguments, outputs, "outputs", reductions);
     const auto make = [&](const Compiler* with, const PrepareOptions& how) {
       return ShardedAttention::prepareTraining(with, mod->mod, plan->plan, int(mask), int(rank), given.operands,
                                                written, given.outputs, how);

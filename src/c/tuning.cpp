@@ -40,7 +40,8 @@ attnc_status attnc_tune_training(const attnc_compiler* compiler, const attnc_mod
   return call({{compiler, "compiler"}, {mod, "mod"}, {tuning, "tuning"}}, [&](Arguments& arguments) -> Status {
     const PrepareOptions how = readPrepareOptions(arguments, options);
     const GivenBackward given(arguments, operands, gradients);
-    const Outputs written = readOutputs(arguments, outputs, "outputs");
+    Captures reductions;
+    const Outputs written = readOutputs(arguments, outputs, "outputs", reductions);
     if (!arguments.ok()) return {};
     return give(compiler->compiler.tuneTraining(mod->mod, given.operands, written, given.outputs, how,
                                                 static_cast<Stream>(stream)),

@@ -2,6 +2,7 @@
 #include "codegen/lower.h"
 
 #include "analysis/grid_box.h"
+#include "ir/reductions.h"
 #include "ir/visits.h"
 #include "ir/walk.h"
 
@@ -102,6 +103,7 @@ uint32_t Lowering::lowerParam(ir::ParamKind param) {
   case ir::ParamKind::Grad:
   case ir::ParamKind::ScoreTangent:
   case ir::ParamKind::GradTangent:
+  case ir::ParamKind::Prob:
     expr.level = Level::Element;
     expr.type = "float";
     break;
@@ -308,6 +310,9 @@ Program Lowering::run(const ir::CaptureGradients& gradients) {
          .value = lowerRoot(*module.output(place.output)),
          .offset = lowerDenseOffset(place)});
   }
+  for (const ir::Reduction& reduction : ir::reductionsOf(module))
+    program.reductions.push_back(
+        {reduction.isMax, reduction.kept == ir::Kept::Keys, lowerRoot(*module.output(reduction.output()))});
   return std::move(program);
 }
 

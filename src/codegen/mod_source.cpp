@@ -318,6 +318,25 @@ Arguments anonymous(Arguments arguments) {
   return arguments;
 }
 
+/// Returns the hooks of reductions. `bodies`: of their values.
+std::string reductionsText(const Program& program, llvm::ArrayRef<std::string> bodies, int64_t work) {
+  std::string text = fmt::format("\n  static constexpr int kReductions = {};\n", bodies.size()), visits;
+  for (size_t i = 0; i < bodies.size(); ++i) {
+    text += fmt::format("  struct Reduction{0} {{\n"
+                        "  static constexpr int kIndex = {0};\n"
+                        "  static constexpr bool kIsMax = {1}, kOfColumns = {2};\n",
+                        i, program.reductions[i].isMax, program.reductions[i].ofColumns);
+    text += returnerText("float",
+                         "value(const ModArgs& args, const Head& head, const Row& row, const Col& col, Coord at,\n"
+                         "                                  float score, float prob)",
+                         bodies[i], work);
+    text += "  };\n";
+    visits += fmt::format("    visit(Reduction{}());\n", i);
+  }
+  return text +
+         fmt::format("  template <class Visit> ATTNC_DEVICE static void reductions(Visit visit) {{\n{}  }}\n", visits);
+}
+
 /// Returns the program with numbers for the user's names, and without lines. Renaming the text instead would not do,
 /// since the length of names decides how expressions nest.
 Program anonymous(Program program, const Arguments& arguments) {
@@ -392,6 +411,9 @@ Written writeStruct(const Program& program, const analysis::ModFacts& facts, con
     ofScores += value.work() + workOf(offset);
     if (ofScores > kMostWork) return {.work = ofScores};
   }
+  std::vector<FunctionText> reductions;
+  for (const ReductionHook& hook : program.reductions)
+    ofScores += reductions.emplace_back(program, Function::DScore, std::vector{hook.value}, fields).work();
   std::vector<std::pair<std::optional<FunctionText>, std::optional<FunctionText>>> box(program.box.size());
   for (size_t i = 0; i < box.size(); ++i) {
     const auto& [begin, end] = program.box[i];
@@ -487,6 +509,9 @@ Written writeStruct(const Program& program, const analysis::ModFacts& facts, con
   for (const auto& [value, offset] : gradients)
     ofGradients.push_back({bodyOf(value), offset ? bodyOf(*offset) : std::string()});
   if (program.gradients) text += gradientsText(program, ofGradients, ofScores);
+  std::vector<std::string> ofReductions;
+  for (const FunctionText& value : reductions) ofReductions.push_back(bodyOf(value));
+  if (!reductions.empty()) text += reductionsText(program, ofReductions, ofScores);
   for (const GradientHook& hook : program.gradients.value_or(std::vector<GradientHook>()))
     if (!hook.ofFactor) work += kPlaceWork;
   return {std::move(text), columnsLoad ? columnBytes : 0, structBytes(fields.row, program), work};

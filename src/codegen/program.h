@@ -71,6 +71,12 @@ struct GradientHook {
   std::optional<uint32_t> offset; ///< of the element in a dense tensor, i64; unset: 0
 };
 
+/// A reduction of the module, and its value.
+struct ReductionHook {
+  bool isMax = false, ofColumns = false;
+  uint32_t value = 0;
+};
+
 struct Program {
   std::vector<Expr> exprs;
   std::optional<uint32_t> score, mask; ///< unset: the identity; always true
@@ -85,6 +91,7 @@ struct Program {
   bool boxIsMask = false;    ///< if onGrid: whether mask_mod is exactly the box
   std::optional<analysis::BesideGrid> beside;         ///< if onGrid: mask_mod for off-grid tokens
   std::optional<std::vector<GradientHook>> gradients; ///< in the order of places; set if any is wanted
+  std::vector<ReductionHook> reductions;              ///< in the order of ir::reductionsOf()
 };
 
 /// The fields of ModArgs, which the mods of one text share.
@@ -96,7 +103,7 @@ struct Arguments {
 };
 
 /// Lowers a module, and adds to `arguments` what it reads. Values from `firstDerived` on are attnc's own. Outputs
-/// without a role are omitted, except those of `gradients`.
+/// without a role are omitted, except reductions and those of `gradients`.
 Program lower(const ir::Module& module, size_t firstDerived, Arguments& arguments,
               const ir::CaptureGradients& gradients = {});
 

@@ -4,6 +4,7 @@
 #include "families/capture_gradients.h"
 #include "families/family.h"
 #include "families/low_rank/low_rank.h"
+#include "families/reductions.h"
 #include "launch/kernel_options.h"
 #include "launch/mask_shape.h"
 #include "support/try.h"
@@ -37,7 +38,7 @@ constexpr const char* kHeadDims =
 
 /// Returns why a family does not serve a request, as FamilyRow::unserved. Empty if it serves it.
 std::string unservedBy(const FamilyRow& row, const Request& request) {
-  const Features others = featuresOf(request.options).without(row.takes);
+  const Features others = featuresOf(request.options).without(takenBy(row));
   if (hasWideHeads(request.options) && !row.takesWideHeads) return "takes head dims up to 256";
   if (!others.empty()) return fmt::format("takes no {}", featureText(others.first()));
   if (request.mod->facts.hasProbMod) {
@@ -52,6 +53,7 @@ std::string unservedBy(const FamilyRow& row, const Request& request) {
       return "takes no weight_mod with q of e4m3";
     if (request.options.features.has(Feature::RowMax)) return "has no row maximum with a weight_mod";
   }
+  if (std::string why = unservedReductions(request); !why.empty()) return why;
   return row.unserved(request);
 }
 
@@ -103,7 +105,7 @@ codegen::Config configOf(const KernelOptions& options, const Tile& tile) {
 Features takenBy(KernelKind kind) {
   Features taken;
   for (const FamilyRow* row : kFamilies)
-    if (row->kind == kind) taken = taken | row->takes;
+    if (row->kind == kind) taken = taken | takenBy(*row);
   return taken;
 }
 
@@ -173,6 +175,7 @@ Status checkOptions(const KernelOptions& options) {
 Expected<Request> selectFamily(std::shared_ptr<const KernelMod> kernelMod, const KernelOptions& asked,
                                const LaunchOperands* layout) {
   Request request{std::move(kernelMod), completed(asked), {}};
+  if (needsRowMax(request.mod->reductions, request.options)) request.options.features.set(Feature::RowMax);
   ATTNC_TRY_AS(arch, parseArch(request.options.arch));
   request.arch = *arch;
   const KernelMod& mod = *request.mod;
@@ -257,6 +260,7 @@ Expected<Plan> planOf(const Request& request) {
   columns.addTo(plan, row);
   addAppending(plan, request);
   addCaptureOutputStages(plan);
+  addReductions(plan, request);
   return plan;
 }
 

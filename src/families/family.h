@@ -49,6 +49,12 @@ struct FamilyRow {
   Status (*checkLayout)(const LaunchOperands& operands) = nullptr;
 };
 
+/// Returns the features that a family takes: its own, and those of stages that are behind the plans of all families.
+inline Features takenBy(const FamilyRow& row) {
+  const bool isForward = row.kind == KernelKind::Forward || row.kind == KernelKind::Decode;
+  return row.takes | Features(Feature::Reductions, isForward);
+}
+
 #define ATTNC_FAMILY_ROW(name) extern const FamilyRow name;
 #include "families/families.def"
 

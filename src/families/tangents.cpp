@@ -64,7 +64,7 @@ Expected<ParameterBlock> tangentBlockSm90(const Stage& stage, const LaunchOperan
 
 /// Returns the config of a kernel that owns 128 rows of q, or of k and v. Mirrors `Memory` of templates/
 /// tangents_q_sm90.cu and tangents_kv_sm90.cu.
-codegen::Config sm90Config(const KernelOptions& options, bool ownsKv) {
+codegen::Config tangentConfigSm90(const KernelOptions& options, bool ownsKv) {
   codegen::Config config = configOf(options, ownsKv ? Tile{32, 128, 8} : Tile{128, 64, 8});
   config.kvStages = ownsKv ? 3 : 2;
   if (ownsKv) config.qStages = 3;
@@ -79,7 +79,7 @@ codegen::Config sm90Config(const KernelOptions& options, bool ownsKv) {
 
 /// Returns the config of a kernel that owns 64 rows, and takes `step` of the other axis at a time. Mirrors `Memory` of
 /// templates/algo/tangents_mma.cuh.
-codegen::Config sm80Config(const KernelOptions& options, bool ownsKv) {
+codegen::Config tangentConfigSm80(const KernelOptions& options, bool ownsKv) {
   const int step = options.dtype != DType::F32 && !ownsKv ? 32 : 16;
   codegen::Config config = configOf(options, ownsKv ? Tile{step, 64, 4} : Tile{64, step, 4});
   const auto rowBytes = [&](int dim) { return int(llvm::alignTo(dim, 16) * dtypeBytes(config.dtype)) + 16; };
@@ -122,7 +122,7 @@ Plan planTangents(const Request& request, Family family) {
     add("tangents_naive.cu", "attnc_tangent_kv", oracle, perKvRow, false);
   } else {
     const bool isSm90 = family == Family::Sm90;
-    const auto configure = isSm90 ? sm90Config : sm80Config;
+    const auto configure = isSm90 ? tangentConfigSm90 : tangentConfigSm80;
     const char* const ofQ = isSm90 ? "tangents_q_sm90.cu" : "tangents_q_sm80.cu";
     const char* const ofKv = isSm90 ? "tangents_kv_sm90.cu" : "tangents_kv_sm80.cu";
     const MakeParameters parameters = isSm90 ? tangentBlockSm90 : tangentBlock;

@@ -153,7 +153,7 @@ static void to_json(JsonReport& json, const PassCost& cost) {
 namespace {
 
 /// Returns {"mod", "functions", "choices": [{"function", "name", "line", "why", "others": [{"name", "line"}]}],
-/// "masksLifted", "captures"}. A line of 0 means: not in the text.
+/// "masksLifted", "captures", "outputs"}. A line of 0 means: not in the text.
 JsonReport modJson(const Mod& mod) {
   JsonReport json{{"mod", mod.name()}, {"functions", JsonReport::array()}};
   if (mod.hasScoreMod()) json["functions"].push_back(mod.hasWeightMod() ? "weight_mod" : "score_mod");
@@ -170,6 +170,7 @@ JsonReport modJson(const Mod& mod) {
   }
   json["masksLifted"] = mod.masksLifted();
   json["captures"] = mod.captures();
+  if (!mod.reductions().empty()) json["outputs"] = mod.reductions();
   return json;
 }
 

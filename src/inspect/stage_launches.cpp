@@ -40,6 +40,7 @@ constexpr Row kRows[] = {
     {"backward_large.cu", kPersistent},
     {"tangents_q_sm80.cu", kPerQTile},
     {"tangents_kv_sm80.cu", kPerKvTile},
+    {"reductions_sm80.cu", "B * H * ceil(Q_LEN / {m}), of columns B * H * ceil(KV_LEN / {n})"},
 };
 
 /// What a use of the workspace holds, by its number.
@@ -64,8 +65,10 @@ constexpr std::string_view kUses[] = {"counters by which CTAs take tiles or part
                                       "v for each head of the wider k",
                                       "gradient of the wider q",
                                       "gradient of the wider k",
-                                      "gradient of v for each head of the wider k"};
-static_assert(std::size(kUses) == size_t(Use::WideDv) + 1);
+                                      "gradient of v for each head of the wider k",
+                                      "f32 per row of q: lse",
+                                      "f32 per row of q, for each output of the mod for heads"};
+static_assert(std::size(kUses) == size_t(Use::RowParts) + 1);
 
 const Row* rowOf(const plan::Stage& stage) {
   for (const Row& row : kRows)

@@ -29,10 +29,10 @@ class Evaluator {
 public:
   Evaluator(const Module& module, const Bindings& bindings, Value root);
 
-  /// Returns integers and bools in Number::integer, f32 in Number::real. The last four: for outputs
-  /// that take them.
+  /// Returns integers and bools in Number::integer, f32 in Number::real. Parameters from grad on: for
+  /// outputs that take them.
   Number evaluate(float score, int64_t b, int64_t h, int64_t q, int64_t kv, float grad = 0, int64_t round = 0,
-                  float scoreTangent = 0, float gradTangent = 0) const {
+                  float scoreTangent = 0, float gradTangent = 0, float prob = 0) const {
     if (b != lastB || h != lastH) {
       setHead(b, h);
       setRow(q);
@@ -45,6 +45,7 @@ public:
     slotOf(ParamKind::Round).integer = round;
     slotOf(ParamKind::ScoreTangent).real = scoreTangent;
     slotOf(ParamKind::GradTangent).real = gradTangent;
+    slotOf(ParamKind::Prob).real = prob;
     run(rowEnd, steps.size());
     return slots[root];
   }

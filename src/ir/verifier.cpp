@@ -2,6 +2,7 @@
 #include "ir/verifier.h"
 
 #include "ir/loops.h"
+#include "ir/reductions.h"
 #include "ir/walk.h"
 
 #include <fmt/format.h>
@@ -267,11 +268,25 @@ std::string checkCondition(const Module& module, const Output& output) {
   return "";
 }
 
+/// Checks the contract of reductions.
+std::string checkReduction(const Output& output, Type type) {
+  const std::optional<Reduction> reduction = reductionOf(output);
+  if (!reduction) return "";
+  if (type != Type::F32) return fmt::format("output {} has type {}, not f32", output.name, name(type));
+  for (ParamKind param : kParams)
+    if (output.params.contains(param) && !kReductionParams.contains(param))
+      return fmt::format("output {} cannot have the parameter {}", output.name, name(param));
+  return isIdentifier(reduction->name) ? "" : fmt::format("output {} has no name of its own", output.name);
+}
+
 std::string checkOutputs(const Module& module) {
+  if (const size_t count = reductionsOf(module).size(); count > kMaxReductions)
+    return fmt::format("{} reductions, more than {}", count, kMaxReductions);
   for (const Output& output : module.outputs()) {
     if (!isIdentifier(output.name)) return fmt::format("'{}' is not a name", output.name);
     if (output.value.id >= module.size()) return fmt::format("the value of output {} is not a node", output.name);
     if (std::string finding = checkRole(output, module[output.value].type); !finding.empty()) return finding;
+    if (std::string finding = checkReduction(output, module[output.value].type); !finding.empty()) return finding;
     if (std::string finding = checkCondition(module, output); !finding.empty()) return finding;
   }
   const std::vector<ParamSet> params = paramsOf(module);

@@ -285,6 +285,7 @@ Expected<LaunchOperands> checkLayout(const Operands& operands, const Outputs& ou
   if (outputs.rowMax) ATTNC_TRY(checkRowOutput("row_max", *outputs.rowMax, all.q));
   all.lse = outputs.lse ? static_cast<float*>(outputs.lse->data) : nullptr;
   all.rowMax = outputs.rowMax ? static_cast<float*>(outputs.rowMax->data) : nullptr;
+  all.reductions = outputs.reductions;
   all.scale = operands.scale.value_or(float(1 / std::sqrt(double(options.headDim))));
   if (operands.blockMask && options.blockSparse) {
     ATTNC_TRY(checkWalked(*operands.blockMask, all.problem, options));
@@ -341,6 +342,9 @@ Expected<LaunchOperands> checkForward(const Operands& operands, const Outputs& o
   if (outputs.rowMax && !options.features.has(Feature::RowMax))
     return Error::environment("row_max is asked for, but the kernel was compiled without",
                               "add Feature::RowMax to KernelOptions::features");
+  if (outputs.reductions && !options.features.has(Feature::Reductions))
+    return Error::environment("outputs of the mod are asked for, but the kernel was compiled without",
+                              "add Feature::Reductions to KernelOptions::features");
   ATTNC_TRY(checkGiven(operands, options));
   Expected<LaunchOperands> all = checkLayout(operands, outputs, options);
   if (!all) return all;

@@ -33,12 +33,13 @@ class WideOperands;
 /// `scale` and both cumulative lengths are filled in, and the pointers to captures and block mask are null.
 struct LaunchOperands : Operands {
   TensorView out;
-  float* lse = nullptr;        ///< null: not requested
-  float* rowMax = nullptr;     ///< null: not requested
-  ProblemShape problem;        ///< the shape that the mod sees
-  TensorView dOut, dQ, dK, dV; ///< for backward kernels
-  const float* dLse = nullptr; ///< null: 0
-  bool wantsOperands = true;   ///< backward: whether dQ, dK and dV are given
+  float* lse = nullptr;                 ///< null: not requested
+  float* rowMax = nullptr;              ///< null: not requested
+  const Captures* reductions = nullptr; ///< Outputs::reductions
+  ProblemShape problem;                 ///< the shape that the mod sees
+  TensorView dOut, dQ, dK, dV;          ///< for backward kernels
+  const float* dLse = nullptr;          ///< null: 0
+  bool wantsOperands = true;            ///< backward: whether dQ, dK and dV are given
   /// Directions of q, k and v, and the results along them; see BackwardOperands::qTangent.
   struct Tangents {
     TensorView q, k, v, out;

@@ -39,6 +39,8 @@ enum class Use {
   WideDq,       ///< low-rank terms, backward: the gradient of WideQ
   WideDk,       ///< low-rank terms, backward: the gradient of WideK
   WideDv,       ///< low-rank terms, backward: that of v for each head and batch entry of WideK
+  Lse,          ///< outputs of mods: an f32 per row of q
+  RowParts,     ///< outputs of mods for heads: an f32 per row of q, for each
 };
 
 /// A use of the workspace, and the memory that it takes. Launches whose operands have equal shapes take equal memory.

@@ -1,5 +1,6 @@
 #include "passes/autodiff.h"
 
+#include "ir/reductions.h"
 #include "ir/walk.h"
 #include "passes/derivatives.h"
 #include "passes/gradient_stops.h"
@@ -316,6 +317,11 @@ std::vector<std::string> floatCaptures(const ir::Module& module) {
 
 Expected<Gradients> differentiate(const ir::Module& module, llvm::ArrayRef<std::string> captures,
                                   const PipelineOptions& options, bool withTangents) {
+  if (!ir::reductionsOf(module).empty()) {
+    ir::Module without = module;
+    ir::dropReductions(without);
+    return differentiate(without, captures, options, withTangents);
+  }
   if (withTangents && module.output(ir::kIsWeight))
     return Error::environment("mods with a weight_mod have no tangents, and so no second derivatives",
                               "leave the weight_mod out");

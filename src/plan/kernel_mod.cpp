@@ -53,6 +53,11 @@ static Status addVariants(KernelMod& mod, passes::Algebra algebra) {
 Expected<KernelMod> makeKernelMod(const ir::Module& module, ModForm form, const ir::CaptureGradients& gradients) {
   using LowRank = passes::Algebra::LowRank;
   KernelMod mod{module, {}, {}, {}, {}};
+  mod.reductions = ir::reductionsOf(module);
+  if (!form.reduces && !mod.reductions.empty()) {
+    ir::dropReductions(mod.module);
+    ATTNC_TRY(passes::runPasses(mod.module, {*passes::findPass("dce")}, {}));
+  }
   for (const std::string& name : gradients.captures) mod.captures.push_back({name, {}});
   ir::CaptureGradients hooks = gradients;
   if (form.algebra.lowRank == LowRank::Kept) {

@@ -7,6 +7,7 @@
 #include "analysis/mod_facts.h"
 #include "attnc/kernel.h"
 #include "codegen/mod_source.h"
+#include "ir/reductions.h"
 #include "passes/derive.h"
 #include "passes/grids/grid_kernel.h"
 
@@ -23,9 +24,11 @@ struct ModForm {
   bool gradients; ///< whether it has the hooks for gradients of captures
   bool onGrid;    ///< whether it is for box kernels: passes/grids/grid_kernel.h
   bool judges;    ///< whether it has the hook for blocks of scores
+  bool reduces;   ///< whether it has the hooks for reductions
 
-  ModForm(passes::Algebra algebra = {}, bool gradients = false, bool onGrid = false, bool judges = false)
-      : algebra(algebra), gradients(gradients), onGrid(onGrid), judges(judges) {}
+  ModForm(passes::Algebra algebra = {}, bool gradients = false, bool onGrid = false, bool judges = false,
+          bool reduces = false)
+      : algebra(algebra), gradients(gradients), onGrid(onGrid), judges(judges), reduces(reduces) {}
   friend auto operator<=>(const ModForm&, const ModForm&) = default;
 };
 
@@ -47,6 +50,7 @@ struct KernelMod {
   codegen::ModSource source;
   std::vector<codegen::Variant> variants;         ///< of a choice; the text has each
   std::vector<CaptureAccess> captures;            ///< in the order of the hooks' kCapture
+  std::vector<ir::Reduction> reductions;          ///< of the mod, in the order of the hooks' kIndex
   std::shared_ptr<const passes::GridKernel> grid; ///< what box kernels are written from. Null if there are none
   analysis::LowRank lowRank;                      ///< of the mod as it is written; empty in other forms
   /// The mod without its low-rank term, for kernels that take the term with the score. Null if it has none.

@@ -74,6 +74,7 @@ struct Stage {
   bool callsGradients = false; ///< whether it calls the hooks for gradients of captures
   bool onGrid = false;         ///< whether it calls the hooks for boxes
   bool judges = false;         ///< whether it calls the hook for blocks of scores
+  bool reduces = false;        ///< whether it calls the hooks for reductions
   bool forCaptures = false;    ///< backward: whether it also runs if only captures want gradients
   int threads = 0;             ///< per CTA
   CountCtas ctas;
@@ -82,7 +83,9 @@ struct Stage {
 };
 
 /// Returns the form of the mod that a stage's template is written from.
-inline ModForm formOf(const Stage& stage) { return {stage.algebra, stage.callsGradients, stage.onGrid, stage.judges}; }
+inline ModForm formOf(const Stage& stage) {
+  return {stage.algebra, stage.callsGradients, stage.onGrid, stage.judges, stage.reduces};
+}
 
 /// Returns the parameters of a stage, with those of a cache if its config says that it uses one.
 template <class Params>

@@ -43,9 +43,11 @@ std::vector<float> decode(const TensorView& tensor) {
 class Rows {
 public:
   Rows(const Operands& args, const std::vector<float>& k, const std::vector<float>& v,
-       const ir::Interpreter& interpreter, const Sequences& sequences, AttentionResult& result)
-      : args(args), k(k), v(v), interpreter(interpreter), sequences(sequences), result(result),
-        scaleOfAll(args.scale ? *args.scale : 1 / std::sqrt(double(args.q.shape[3]))), query(size_t(args.q.shape[3])) {}
+       const ir::Interpreter& interpreter, std::vector<ir::Evaluator> reductions, const Sequences& sequences,
+       AttentionResult& result)
+      : args(args), k(k), v(v), interpreter(interpreter), reductions(std::move(reductions)), sequences(sequences),
+        result(result), scaleOfAll(args.scale ? *args.scale : 1 / std::sqrt(double(args.q.shape[3]))),
+        query(size_t(args.q.shape[3])) {}
 
   /// `row` counts over the rows of q, [B, H, Q_LEN].
   void compute(int64_t row) {
@@ -61,6 +63,7 @@ public:
     scale = scaleOfAll * scaleOf(args.qScales, b, h, q, result.problem.qLen, sequences[b].qStart + q);
     collectScores(b, h, q, firstKv);
     reduce(row, firstKv, b, h, sequences[b].qOffset + q);
+    addToReductions(row, b, h, sequences[b].qOffset + q);
   }
 
 private:
@@ -136,10 +139,29 @@ private:
     result.rowSum[size_t(row)] = 1;
   }
 
+  /// Adds a row's live scores to the outputs of the mod, behind reduce().
+  void addToReductions(int64_t row, int64_t b, int64_t h, int64_t position) {
+    for (size_t n = 0; n < reductions.size(); ++n) {
+      auto& [what, shape, values] = result.reduced[n];
+      for (size_t i = 0; i < live.size(); ++i) {
+        if (scores[i] == kMinusInfinity) continue;
+        const double value = reductions[n]
+                                 .evaluate(float(scores[i]), b, h, position, live[i], 0, 0, 0, 0,
+                                           float(std::exp(scores[i] - result.lse[size_t(row)])))
+                                 .real;
+        double& to = values[size_t(what.kept == ir::Kept::Keys      ? sequences.firstColumnOf(b, h) + live[i]
+                                   : what.kept == ir::Kept::Queries ? row
+                                                                    : b * result.problem.qHeads + h)];
+        to = !what.isMax ? to + value : value > to || std::isnan(value) ? value : to;
+      }
+    }
+  }
+
   const Operands& args;
   const std::vector<float>& k;
   const std::vector<float>& v;
   ir::Interpreter interpreter;
+  std::vector<ir::Evaluator> reductions;
   const Sequences& sequences;
   AttentionResult& result;
   double scaleOfAll, scale = 1; // `scale`: with the factor of the row's elements
@@ -150,7 +172,8 @@ private:
 
 } // namespace
 
-Expected<AttentionResult> attention(const ir::Module& module, const Captures& captures, const Operands& args) {
+Expected<AttentionResult> attention(const ir::Module& module, const Captures& captures, const Operands& args,
+                                    bool reduces) {
   if (Features other = featuresOf(args).without(kTakes); !other.empty())
     return Error::internal(fmt::format("the reference takes no {}", featureText(other.first())));
   ATTNC_TRY_AS(problem, problemOf(args));
@@ -167,9 +190,22 @@ Expected<AttentionResult> attention(const ir::Module& module, const Captures& ca
   const std::vector<float> k = decode(args.k), v = decode(args.v);
   const ir::Interpreter interpreter(module, *bindings);
   const Sequences sequences(module, *bindings, *problem, args);
-  parallelFor(rows, [&](int64_t begin, int64_t end) {
-    Rows worker(args, k, v, interpreter, sequences, result);
-    for (int64_t row = begin; row < end; ++row) worker.compute(row);
+  std::vector<ir::Evaluator> reductions;
+  for (const ir::Reduction& each : reduces ? ir::reductionsOf(module) : std::vector<ir::Reduction>()) {
+    reductions.emplace_back(module, *bindings, *module.output(each.output()));
+    std::vector<int64_t> shape = each.kept == ir::Kept::Heads ? std::vector{problem->batch, problem->qHeads}
+                                 : each.kept == ir::Kept::Keys
+                                     ? std::vector{sequences.isPacked ? 1 : problem->batch, problem->qHeads,
+                                                   sequences.isPacked ? args.k.shape[2] : problem->kvLen}
+                                     : std::vector{args.q.shape[0], problem->qHeads, args.q.shape[2]};
+    int64_t elements = 1;
+    for (int64_t extent : shape) elements *= extent;
+    result.reduced.push_back({each, std::move(shape), std::vector(size_t(elements), each.isMax ? kMinusInfinity : 0)});
+  }
+  const int64_t atOnce = reductions.empty() ? 1 : std::max<int64_t>(args.q.shape[2], 1); // columns' sums are of heads
+  parallelFor(rows / atOnce, [&](int64_t begin, int64_t end) {
+    Rows worker(args, k, v, interpreter, reductions, sequences, result);
+    for (int64_t row = begin * atOnce; row < end * atOnce; ++row) worker.compute(row);
   });
   return result;
 }

@@ -15,7 +15,7 @@
 #include "attnc/error.h"
 #include "attnc/operands.h"
 #include "attnc/tensor.h"
-#include "ir/ir.h"
+#include "ir/reductions.h"
 #include "reference/problem.h"
 
 #include <vector>
@@ -33,13 +33,22 @@ struct AttentionResult {
   std::vector<double> rowMax; ///< [B, H, Q_LEN], largest live score after score_mod
   std::vector<double> rowTop; ///< [B, H, Q_LEN], the larger of rowMax and the row's sink
   std::vector<double> rowSum; ///< [B, H, Q_LEN], sum of exp(score - rowTop), with the sink; 0 without terms
+  /// An output of the mod, with the shape that Outputs::reductions has.
+  struct Reduced {
+    ir::Reduction what;
+    std::vector<int64_t> shape;
+    std::vector<double> values;
+  };
+  std::vector<Reduced> reduced = {}; ///< in the order of ir::reductionsOf(); empty if they are not wanted
 };
 
 /// Checks shapes and captures (Blame::Environment naming the tensor), then computes. Operands are in host memory, with
 /// any strides and each with its own dtype: F32, F16, BF16 or E4M3. Operands::captures is not read. `module`: with the
 /// outputs for the sequences of the operands (passes/sequences.h). Deterministic: the result does not depend on the
 /// number of cores. O(B H Q_LEN KV_LEN D) time, O(inputs + outputs) memory.
-Expected<AttentionResult> attention(const ir::Module& module, const Captures& captures, const Operands& operands);
+/// `reduces`: whether outputs of the mod are wanted.
+Expected<AttentionResult> attention(const ir::Module& module, const Captures& captures, const Operands& operands,
+                                    bool reduces = false);
 
 /// Writes dense row-major `values` into `target`, rounded to its dtype. Precondition: equal numbers of elements.
 void store(const std::vector<double>& values, const TensorView& target);

@@ -222,7 +222,8 @@ Range RangeEvaluator::leaf(const ir::Node& node) const {
     case ir::ParamKind::Score: return score;
     case ir::ParamKind::Grad: return point(1.0);
     case ir::ParamKind::ScoreTangent:
-    case ir::ParamKind::GradTangent: return {{.real = -kInfinity}, {.real = kInfinity}};
+    case ir::ParamKind::GradTangent:
+    case ir::ParamKind::Prob: return {{.real = -kInfinity}, {.real = kInfinity}};
     case ir::ParamKind::B: return point(at[0]);
     case ir::ParamKind::H: return point(at[1]);
     case ir::ParamKind::QIdx: return point(at[2]);

@@ -3,13 +3,16 @@
 #include "ir/bind.h"
 #include "ir/interpreter.h"
 
+#include <llvm/ADT/STLExtras.h>
+
 #include <algorithm>
 
 namespace attnc::reference {
 
 Sequences::Sequences(const ir::Module& module, const ir::Bindings& bindings, const ProblemShape& problem,
                      const Operands& args)
-    : problem(problem), rowsOfQ(args.q.shape[2]), rowsOfKv(args.k.shape[2]), isRagged(args.cuSeqlensQ.has_value()),
+    : isPacked(llvm::any_of(module.tensors, [](const auto& each) { return each.name == ir::kKvStartsTensor; })),
+      problem(problem), rowsOfQ(args.q.shape[2]), rowsOfKv(args.k.shape[2]), isRagged(args.cuSeqlensQ.has_value()),
       isKvShared(args.k.shape[0] == 1), all(size_t(problem.batch), {problem.qLen, problem.kvLen, 0, 0, 0}) {
   const auto read = [&](const ir::OutputRole& role, int64_t Sequence::*field) {
     const std::optional<ir::Value> value = module.output(role);
@@ -45,6 +48,10 @@ int64_t Sequences::indexOf(const QueryRow& row) const {
 
 int64_t Sequences::firstKvOf(int64_t b, int64_t kvHead) const {
   return ((isKvShared ? 0 : b) * problem.kvHeads + kvHead) * rowsOfKv + all[size_t(b)].kvStart;
+}
+
+int64_t Sequences::firstColumnOf(int64_t b, int64_t h) const {
+  return isPacked ? h * rowsOfKv + all[size_t(b)].kvStart : (b * problem.qHeads + h) * problem.kvLen;
 }
 
 Expected<ProblemShape> problemOf(const Operands& args) {

@@ -34,6 +34,10 @@ public:
   int64_t indexOf(const QueryRow& row) const;
   /// Returns the index of row 0 of a sequence's k and v in [batch of k, HKV, rows of k].
   int64_t firstKvOf(int64_t b, int64_t kvHead) const;
+  /// Returns the index of column 0 of a sequence's scores in [B, H, KV_LEN]; if k is packed, in [1, H, rows of k].
+  int64_t firstColumnOf(int64_t b, int64_t h) const;
+  /// Whether the rows of k of all sequences lie one behind the other.
+  const bool isPacked;
 
 private:
   ProblemShape problem;

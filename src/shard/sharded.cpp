@@ -101,7 +101,8 @@ Status checkTensors(const StageTensors& given, const ShardPlan& plan, int rank) 
   const BackwardOperands& operands = given.operands;
   const Features others = featuresOf(operands).without({Feature::F32});
   if (!others.empty()) return wrong(fmt::format("a rank takes no {}", featureText(others.first())));
-  if (!given.outputs.out || given.outputs.rowMax) return wrong("outputs are out, and lse if wanted");
+  if (!given.outputs.out || given.outputs.rowMax || given.outputs.reductions)
+    return wrong("outputs are out, and lse if wanted");
   for (const TensorView* tensor : {&operands.q, &operands.k, &operands.v, &*given.outputs.out})
     if (tensor->rank != 4) return wrong("q, k, v and out have four axes");
   const ShardTokens& own = plan.ranks[size_t(rank)];

@@ -117,6 +117,16 @@
 //     static void sink_gradients(visit)          the same for reads of sink_mod; only if there are any. Their kReach is
 //                                                Head or Row
 //
+// and, generated for kernels that compute outputs of the mod:
+//
+//     static constexpr int kReductions           how many there are
+//     struct Reduction0, Reduction1, ...         one of them:
+//       static constexpr int kIndex              its number
+//       static constexpr bool kIsMax             whether it is a maximum, else a sum
+//       static constexpr bool kOfColumns         whether it is of a column, else of a row or a head
+//       static float value(const ModArgs&, const Head&, const Row&, const Col&, Coord, float score, float prob)
+//     static void reductions(visit)              calls visit(Reduction0()), visit(Reduction1()), ...
+//
 // A mod is generated in one of two ways. Plain: score() is score_mod, factors() are 1, 1, 0, row_shift() is 0. For
 // kernels that go through apply_mod() (algo/apply_mod.cuh), algebra moves out of score():
 //
@@ -153,6 +163,8 @@
 //               low_rank_gradients.cu                      2
 //               tangents_kv_sm80.cu                        1
 //               tangents_kv_sm90.cu                        1
+//               reductions_naive.cu                        1
+//               reductions_sm80.cu                         1
 //   row         decode_lists.cu                            1
 //               algo/apply_mod.cuh                         1
 //               algo/transposed_scores.cuh                 1
@@ -169,6 +181,8 @@
 //               low_rank_gradients.cu                      1
 //               tangents_kv_sm80.cu                        1
 //               tangents_kv_sm90.cu                        1
+//               reductions_naive.cu                        1
+//               reductions_sm80.cu                         1
 //   col         decode_lists.cu                            1
 //               algo/apply_mod.cuh                         1
 //               algo/transposed_scores.cuh                 1
@@ -190,12 +204,16 @@
 //               algo/tangent_scores.cuh                    1
 //               tangents_kv_sm80.cu                        1
 //               tangents_kv_sm90.cu                        1
+//               reductions_naive.cu                        1
+//               reductions_sm80.cu                         2
 //   score       algo/apply_mod.cuh                         1
 //               algo/transposed_scores.cuh                 1
 //               algo/exact_gradients.cuh                   1
 //               forward_naive.cu                           1
 //               algo/pairs.cuh                             1
 //               algo/tangent_scores.cuh                    1
+//               reductions_naive.cu                        1
+//               reductions_sm80.cu                         1
 //   mask        decode_lists.cu                            1
 //               algo/apply_mod.cuh                         1
 //               algo/transposed_scores.cuh                 1
@@ -205,6 +223,8 @@
 //               box_mask.cu                                1
 //               algo/grid_transposed_scores.cuh            1
 //               algo/tangent_scores.cuh                    1
+//               reductions_naive.cu                        1
+//               reductions_sm80.cu                         1
 //   prob_factor algo/prob_mod.cuh                          1
 //   drop_seed   algo/drops.cuh                             1
 //   drop_below  algo/drops.cuh                             1
@@ -258,6 +278,7 @@
 //   box         algo/grid_box.cuh                          1
 //   q_factor    low_rank.cu                                1
 //   kv_factor   low_rank.cu                                1
+//   reductions  algo/reductions.cuh                        1
 //
 //   head   called once per (b, h) that a CTA works on, 0 <= b < B and 0 <= h < H. Also computes the mod's launch
 //          values.
@@ -284,6 +305,8 @@
 //   value  returns grad times the derivative of score_mod by what the place reads, in one round. `score` and grad are
 //          as in d_score(), and dead elements get 0 from the kernel as there. For low_rank_gradients.cu, of the factor
 //          of a row (reach Row) or of a column, whose gradient is grad.
+//          A Reduction's value() returns what is reduced; `score` is that of score() for a live element, prob its
+//          weight.
 //   offset  returns the element that the place reads, in a dense tensor of the capture's shape; inside it unless that
 //          is empty. Arguments that kReach rules out are unused: reach Row accepts any Col and kv_idx. For Diagonal,
 //          any element of attention represents all.

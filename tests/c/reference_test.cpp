@@ -31,6 +31,20 @@ TEST_CASE("attention and its gradients are computed on the CPU", "[c]") {
   CHECK(out == std::vector<float>{7, 8});
   CHECK(lse[0] == 5.5f);
 
+  const Owned<attnc_mod> summing = parse("slopes: f32[H]\n"
+                                         "def mask_mod(b, h, q, k):\n    return k < 1\n"
+                                         "def weight(prob, score, b, h, q, k):\n    return prob * slopes[h]\n"
+                                         "sums: f32[B, H, KV_LEN] = reduce_sum(weight)\n");
+  std::vector<float> sums(2, -1);
+  attnc_tensor sumsView = tensor(ATTNC_DTYPE_F32, {1, 1, 2}, sums.data());
+  const attnc_capture reduced = capture("sums", &sumsView), unknown = capture("sum", &sumsView);
+  auto more = outputs;
+  more.lse = nullptr, more.reductions = &reduced, more.reduction_count = 1;
+  TAKE(attnc_compute_on_cpu(summing.get(), &operands, &more));
+  CHECK(sums == std::vector<float>{0.5f, 0});
+  more.reductions = &unknown;
+  REFUSED(ATTNC_ERROR_ENVIRONMENT, "the mod has no output sum", attnc_compute_on_cpu(summing.get(), &operands, &more));
+
   auto backward = sized<attnc_backward_operands>();
   backward.forward = &operands;
   backward.out = &outView, backward.lse = backward.dlse = &lseView, backward.dout = &dOutView;

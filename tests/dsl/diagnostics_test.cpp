@@ -27,6 +27,15 @@ std::string manyCaptures(int count) {
   return text + "score";
 }
 
+/// What an output may reduce: line 1.
+const std::string value = "def value(prob, score, b, h, q_idx, kv_idx): return prob\n";
+
+std::string manyOutputs(int count) {
+  std::string text = value;
+  for (int i = 0; i < count; ++i) text += "x" + std::to_string(i) + ": f32[B, H] = reduce_max(value)\n";
+  return text;
+}
+
 std::string repeat(const std::string& piece, size_t count) {
   std::string result;
   for (size_t i = 0; i < count; ++i) result += piece;
@@ -79,6 +88,19 @@ std::vector<Case> grids() {
       {"weight-alone at 1:5", "def weight_mod(score, b, h, q_idx, kv_idx):\n return score\n"
                               "def sink_mod(b, h, q_idx):\n return 0.0"},
       {"mod-arity at 1:5", "def weight_mod(score, q_idx, kv_idx):\n return score"},
+      {"output-axes at 2:1", value + "x: f32[B, H, N] = reduce_sum(value)"},
+      {"output-axes at 2:1", value + "x: f32[B, H, HKV] = reduce_sum(value)"},
+      {"output-axes at 2:1", value + "x: f32[KV_LEN, B, H] = reduce_max(value)"},
+      {"output-axes at 2:1", value + "x: f16[B, H, KV_LEN] = reduce_sum(value)"},
+      {"output-axes at 2:1", value + "x: f32 = reduce_sum(value)"},
+      {"output-axes at 2:1", value + "x = reduce_sum(value)"},
+      {"undefined-name at 2:16", value + "x: f32[B, H] = reduce_mean(value)"},
+      {"output-function at 1:1", "x: f32[B, H] = reduce_sum(3)"},
+      {"mod-arity at 2:1", "def value(score, b, h, q_idx, kv_idx): return score\nx: f32[B, H] = reduce_sum(value)"},
+      {"score-result at 1:53",
+       "def value(prob, score, b, h, q_idx, kv_idx): return 'x'\nx: f32[B, H] = reduce_max(value)"},
+      {"redeclared at 2:1", value + "x: f32[B, H] = reduce_sum(value)\nx: f32[B, H] = reduce_max(value)"},
+      {"too-many-outputs at 10:1", manyOutputs(9)},
       {"bad-argument at 1:1", "random(0.5, b, h, q_idx, kv_idx) < 0.5"},
       {"bad-argument at 2:1", "seed: f32\nrandom(seed, b, h, q_idx, kv_idx) < 0.5"},
       {"bad-argument at 1:1", "random(7, b, h, q_idx, score)"},

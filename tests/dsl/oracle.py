@@ -5,7 +5,7 @@
 
 REQUEST: {"text", "defines": {name: literal}, "dims": {name: int}, "captures": {name: {"shape", "data"} or {"value"}},
 "coords": [[score, b, h, q_idx, kv_idx], ...]}. Prints {"score": [...] or null, "mask": [...] or null, "prob" and "sink" as well,
-or null}; prob_mod is given the score.
+or null, and "outputs": {name: [...]}}; prob_mod, and functions of outputs, are given the score as weight.
 
 `torch` is the stub of torch_stub.py.
 """
@@ -31,6 +31,13 @@ def choice(which, *mods):
 choice.made = {}
 
 
+class Output:
+    """attnc.reduce_sum(function), attnc.reduce_max(function)."""
+
+    def __init__(self, function):
+        self.function = function
+
+
 def attnc_module():
     """`attnc` without its library: the parts that mods use."""
     def part(name):
@@ -43,6 +50,7 @@ def attnc_module():
     attnc, philox = types.ModuleType("attnc"), part("_philox")
     attnc.grid = part("grid").grid
     attnc.choice = choice
+    attnc.reduce_sum = attnc.reduce_max = Output
     attnc.random = lambda *values: T([philox.random_of([int(x) for x in values])])
     return attnc
 
@@ -173,7 +181,9 @@ def main():
     print(json.dumps({"score": [plain(score_mod(*at)) for at in coords] if score_mod else None,
                       "mask": [is_live(at[1:]) for at in coords] if mask_mod or choice.made else None,
                       "prob": [plain(prob_mod(*at)) for at in coords] if prob_mod else None,
-                      "sink": [plain(sink_mod(*at[1:4])) for at in coords] if sink_mod else None}))
+                      "sink": [plain(sink_mod(*at[1:4])) for at in coords] if sink_mod else None,
+                      "outputs": {name: [plain(output.function(at[0], *at)) for at in coords]
+                                  for name, output in names.items() if isinstance(output, Output)}}))
 
 
 if __name__ == "__main__":

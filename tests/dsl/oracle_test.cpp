@@ -101,7 +101,11 @@ void compare(const std::string& text, const std::map<std::string, std::string>& 
   Running running(traced(text, defines));
   json::Object answer = ask(request(running, text, defines));
   std::vector<Coordinate> coords = coordinates();
-  REQUIRE((answer.getArray("score") || answer.getArray("mask") || answer.getArray("prob") || answer.getArray("sink")));
+  const json::Object& outputs = *answer.getObject("outputs");
+  REQUIRE((answer.getArray("score") || answer.getArray("mask") || answer.getArray("prob") || answer.getArray("sink") ||
+           !outputs.empty()));
+  const std::vector<ir::Reduction> reductions = ir::reductionsOf(running.module);
+  REQUIRE(reductions.size() == outputs.size());
   CHECK(bool(answer.getArray("score")) == running.module.output(ir::kScore).has_value());
   CHECK(bool(answer.getArray("mask")) == running.module.output(ir::kMask).has_value());
   CHECK(bool(answer.getArray("prob")) == running.module.output(ir::kProbFactor).has_value());
@@ -120,6 +124,8 @@ void compare(const std::string& text, const std::map<std::string, std::string>& 
       REQUIRE(agree(running.prob(score, b, h, q, kv), number((*expected)[i])));
     if (const json::Array* expected = answer.getArray("sink"))
       REQUIRE(agree(running.sink(b, h, q), number((*expected)[i])));
+    for (const ir::Reduction& each : reductions)
+      REQUIRE(agree(running.reduced(each, score, b, h, q, kv), number((*outputs.getArray(each.name))[i])));
   }
 }
 

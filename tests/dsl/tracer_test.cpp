@@ -139,6 +139,26 @@ TEST_CASE("a function with the name prob_mod gives the factor of weights, and is
   CHECK(both.output(ir::kProbFactor));
 }
 
+TEST_CASE("outputs are declared like captures, and reduce any function", "[dsl][tracer]") {
+  const std::string text = "import attnc\nfar: f32[KV_LEN]\n"
+                           "def make(power):\n"
+                           "  return lambda prob, score, b, h, q, k: prob ** power * far[k] + score\n"
+                           "column: attnc.f32[attnc.B, attnc.H, attnc.KV_LEN] = attnc.reduce_sum(make(2))\n"
+                           "row: f32[B, H, Q_LEN] = reduce_max(make(1))\n"
+                           "head: f32[B, H] = reduce_max(lambda prob, score, b, h, q, k: q > k)\n";
+  for (const std::string& more : {std::string(), std::string("score_mod = lambda s, b, h, q, k: s * 2\n")}) {
+    const ir::Module module = traced(text + more);
+    CHECK(bool(module.output(ir::kScore)) == !more.empty());
+    std::string found;
+    for (const ir::Reduction& each : ir::reductionsOf(module)) found += each.output() + (each.isRowMax ? "! " : " ");
+    CHECK(found == "reduce_max_h_head reduce_max_q_row reduce_sum_kv_column ");
+  }
+  const Running running(text);
+  CHECK(running.reduced({"head", true, ir::Kept::Heads}, 0.5, 0, 1, 3, 2) == 1);
+  CHECK(running.reduced({"column", false, ir::Kept::Keys}, 0.5, 0, 1, 3, 2) ==
+        0.25 * running.elements.at("far")[2] + 0.5);
+}
+
 TEST_CASE("a sink_mod is known by its name, or if it is given or picked", "[dsl][tracer]") {
   const std::string sink = "sink: f32[H]\ndef sinks(b, h, q_idx):\n  return sink[h]\n";
   const std::string causal = "def causal(b, h, q_idx, kv_idx):\n  return q_idx >= kv_idx\n";

@@ -83,6 +83,8 @@ Running::Running(ir::Module traced, unsigned seed) : module(std::move(traced)) {
   auto bindings = ir::bind(module, captures, problem);
   if (!bindings) FAIL(bindings.error().message);
   interpreter.emplace(module, *bindings);
+  for (const ir::Reduction& each : ir::reductionsOf(module))
+    reductions.emplace(each.name, ir::Evaluator(module, *bindings, *module.output(each.output())));
 }
 
 std::string readFile(const std::string& path) {

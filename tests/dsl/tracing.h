@@ -3,6 +3,7 @@
 
 #include "dsl/frontend.h"
 #include "ir/interpreter.h"
+#include "ir/reductions.h"
 
 #include <deque>
 #include <map>
@@ -35,6 +36,11 @@ public:
     return prob * interpreter->probFactor(b, h, q, kv);
   }
   double sink(int64_t b, int64_t h, int64_t q) const { return interpreter->sink(b, h, q); }
+  /// Returns what an output reduces, for a weight that is the score.
+  double reduced(const ir::Reduction& of, double score, int64_t b, int64_t h, int64_t q, int64_t kv) const {
+    const float x = float(score);
+    return reductions.at(of.name).evaluate(x, b, h, q, kv, 0, 0, 0, 0, x).real;
+  }
 
   ir::Module module;
   std::map<std::string, int64_t> dims; ///< B 2, H 4, HKV 2, Q_LEN 24, KV_LEN 40, free names 7
@@ -47,6 +53,7 @@ private:
 
   std::deque<std::vector<char>> memory;
   std::optional<ir::Interpreter> interpreter;
+  std::map<std::string, ir::Evaluator> reductions;
 };
 
 std::string readFile(const std::string& path);

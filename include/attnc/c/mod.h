@@ -57,6 +57,7 @@ typedef struct attnc_mod_info {
   int32_t has_prob_mod;   ///< 0 or 1: whether the mod multiplies weights by the factors of a prob_mod.
   int32_t has_sink_mod;   ///< 0 or 1: whether the mod adds a term to the denominators of rows.
   int64_t has_weight_mod; ///< 0 or 1: whether the mod computes weights by a weight_mod, in place of the softmax.
+  size_t reduction_count; ///< Number of outputs that the mod declares.
 } attnc_mod_info;
 /// Fills facts about a mod.
 ATTNC_API attnc_status attnc_mod_get_info(const attnc_mod* mod, attnc_mod_info* info);
@@ -73,6 +74,9 @@ typedef struct attnc_capture_info {
 } attnc_capture_info;
 /// Fills one capture. Tensors come first. Errors: an index out of range.
 ATTNC_API attnc_status attnc_mod_get_capture(const attnc_mod* mod, size_t index, attnc_capture_info* info);
+
+/// Fills one output that the mod declares: an f32 tensor (attnc_outputs::reductions). Errors: an index out of range.
+ATTNC_API attnc_status attnc_mod_get_reduction(const attnc_mod* mod, size_t index, attnc_capture_info* info);
 
 /// Fills one warning about legal text that is probably not meant, in text order. Strings live as long as the mod.
 /// Errors: an index out of range.

@@ -52,6 +52,10 @@ typedef struct attnc_outputs {
   const attnc_tensor* out;     ///< [B, H, Q_LEN, DV], dtype of q, last stride 1. Forward kernels always write it.
   const attnc_tensor* lse;     ///< f32 [B, H, Q_LEN], dense; natural log; -inf for a fully masked row.
   const attnc_tensor* row_max; ///< f32 [B, H, Q_LEN], dense; natural units; -inf for a fully masked row.
+  /// A TENSOR for each output of the mod that is wanted, by name: f32, dense, with the axes that the mod declares
+  /// (Outputs::reductions).
+  const attnc_capture* reductions;
+  size_t reduction_count; ///< Number of reductions.
 } attnc_outputs;
 
 /// The inputs of a backward launch (BackwardOperands). Tensors are in device memory, and are not modified.

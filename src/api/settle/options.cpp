@@ -37,6 +37,7 @@ KernelOptions optionsOf(const Operands& operands, const Outputs& outputs, const 
   kernel.features.set(Feature::Fp8Q, isFp8); // scales of others are refused by name
   kernel.features.set(Feature::Fp8Kv, operands.k.dtype == DType::E4M3);
   kernel.features.set(Feature::RowMax, outputs.rowMax.has_value());
+  kernel.features.set(Feature::Reductions, outputs.reductions != nullptr);
   const bool appendsInK = !operands.newK || !operands.newV || vIsInK(*operands.newK, *operands.newV);
   kernel.features.set(Feature::VInK, plan::hasWideHeads(kernel) && vIsInK(operands.k, operands.v) && appendsInK);
   if (const BlockMaskView* mask = operands.blockMask) {

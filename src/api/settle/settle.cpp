@@ -8,6 +8,7 @@
 #include "families/capture_gradients.h"
 #include "families/family.h"
 #include "families/grids/grid_plan.h"
+#include "families/reductions.h"
 #include "ir/bind.h"
 #include "launch/mask_shape.h"
 #include "support/try.h"
@@ -52,6 +53,7 @@ Expected<Preparation> settleFor(const Context& context, const Mod& derived, cons
   ATTNC_TRY(plan::checkGiven(operands, options));
   ATTNC_TRY_AS(kernelMod, kernelModOf(derived, plan::algebraFor(options)));
   ATTNC_TRY(bindCaptures(derived, operands.captures, (*kernelMod)->grid.get(), *layout, options.pins));
+  ATTNC_TRY(plan::checkReductions((*kernelMod)->reductions, *layout, /*launches=*/false));
   ATTNC_TRY_AS(request, plan::selectFamily(*kernelMod, options, &*layout));
   std::string whyKind;
   if (mayDecode) whyKind = againstDecode(layout->problem, options.dtype);

@@ -110,6 +110,12 @@ Status DeviceOperands::place() {
   bool all = options.verify;
   if (all || options.lse || options.backward || options.output.empty()) outputs.lse = lse; // the digest prints it
   if (all || options.rowMax) outputs.rowMax = rowMax;
+  for (const auto& [name, value] : operands.reductions.all()) {
+    HostTensor& host = result.gradients[name] = HostTensor::like(std::get<TensorView>(value));
+    ATTNC_TRY_AS(placed, placeResult(host));
+    reductions.set(name, *placed);
+    outputs.reductions = &reductions;
+  }
   if (options.scale) inputs.scale = float(*options.scale);
   inputs.captures = &captures;
   return options.backward ? placeGradients() : Status();

@@ -70,7 +70,7 @@ private:
   const HostOperands& operands;
   const ProblemOptions& options;
   Captures captures;
-  Captures captureGradients;
+  Captures captureGradients, reductions;
   std::vector<std::pair<size_t, HostTensor*>> results; // buffers, and their targets in `result`
 };
 

@@ -14,7 +14,7 @@ struct RunResult {
   HostTensor lse;    ///< f32 [B, H, Q_LEN]
   HostTensor rowMax; ///< f32 [B, H, Q_LEN]
   /// With --backward, by their names in files: "dq", "dk" and "dv" with the shapes and dtypes of q, k and v, and
-  /// "d_<capture>" as in HostOperands::gradients.
+  /// "d_<capture>" as in HostOperands::gradients. Without it, the outputs of the mod by their names.
   NamedTensors gradients;
   NamedTensors cache;  ///< "k" and "v" including appended rows; empty if none were appended
   std::string summary; ///< lines about the device, the kernel and times

@@ -54,6 +54,8 @@ Expected<RunResult> runOnCpu(const Mod& mod, const HostOperands& operands, const
   result.rowMax = stored(forward.rowMax, HostTensor::make(DType::F32, rows));
   rows.push_back(forward.headDimV);
   result.out = stored(forward.out, HostTensor::make(options.target.fp8.outOf(operands.q.dtype), rows));
+  for (const auto& [what, shape, values] : forward.reduced)
+    result.gradients[what.name] = stored(values, HostTensor::make(DType::F32, shape));
   if (options.backward)
     for (auto [name, values, like] : {std::tuple("dq", &computed->dQ, &operands.q),
                                       {"dk", &computed->dK, &operands.k},
@@ -228,7 +230,8 @@ void addRun(CLI::App& app, int& exitCode) {
           "safetensors file with q, k, v [B, H, S, D] and the captured tensors, and dout with --backward; -: stdin. A "
           "tensor that the mod needs and does not declare is taken as it is");
   addFile(command, "-o,--output,--out", options.output,
-          "safetensors file for out (and lse, row_max, and gradients); appears whole or not at all. -: stdout, and all "
+          "safetensors file for out (and lse, row_max, outputs of the mod, and gradients); appears whole or not at "
+          "all. -: stdout, and all "
           "other lines go to stderr. Without it a digest of the result is printed. --out is the same");
   addOption(command, "--random,--shape", options.drawn, kShapeName,
             "Draw the operands of this problem instead, with or without a head dim; or only Q_LEN,KV_LEN, or one "

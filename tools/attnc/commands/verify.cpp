@@ -138,6 +138,14 @@ Expected<Verification> verify(const Mod& mod, const HostOperands& operands, cons
   result.roundedRows = std::count(bounds->loose.begin(), bounds->loose.end(), 1);
   if (const int64_t rows = nonFiniteRows(operands.v)) result.nonFiniteRows.emplace_back("v", rows);
   result.passedOver = passedOver;
+  for (const auto& [what, shape, values] : want.reduced) {
+    double largest = 0;
+    for (double value : values)
+      if (std::isfinite(value)) largest = std::max(largest, std::fabs(value));
+    const bool isExact = operands.q.dtype == DType::F32 && !options.kernel.tf32;
+    const std::vector<double> limits(values.size(), std::max(largest, 1e-6) * (isExact ? 0x1p-12 : 0x1p-7));
+    result.gradients.emplace_back(what.name, check(got.gradients.find(what.name)->second, values, limits));
+  }
   if (!options.backward) return result;
   for (auto [name, tensor] : {std::pair("q", &operands.q), {"k", &operands.k}, {"dout", &operands.dOut}})
     if (const int64_t rows = nonFiniteRows(*tensor)) result.nonFiniteRows.emplace_back(name, rows);

@@ -41,6 +41,7 @@ struct HostOperands : HostTensors {
   /// With --backward: a tensor for the gradient of each capture that wants one, with the capture's shape and dtype; f32
   /// for a scalar. Has no memory.
   Captures gradients;
+  Captures reductions; ///< without --backward: a tensor for each output that the mod declares. Has no memory
   ProblemShape problem;
   bool vInK = false; ///< whether v, and newV, are views of k's and newK's first columns for launches; copies here
 };

@@ -41,7 +41,12 @@ const char* masksText(const Mod& mod) {
 
 std::string capturesText(const Mod& mod) {
   const std::string text = labelled("captures", mod.captures(), declaration);
-  return text.empty() ? "captures    none\n" : text;
+  return (text.empty() ? "captures    none\n" : text) +
+         labelled("outputs", mod.reductions(), [](const CaptureInfo& output) {
+           const bool isOfKeys = output.extent.back() == "KV_LEN";
+           return declaration(output) +
+                  (isOfKeys ? ", by a walk along Q" : ", by a walk along KV; the largest score by none");
+         });
 }
 
 std::string levelsText(const OperationCounts& count) {

@@ -358,7 +358,17 @@ Status fillOperands(const Mod& mod, const ProblemOptions& options, Elements elem
   if (options.backward && generator) drawResultGradients(*generator, operands);
   ATTNC_TRY(checkOperands(mod, operands));
   if (!generator) Fp8Options{.outDType = options.target.fp8.outDType}.check(operands.q.dtype);
-  if (!options.backward) return {};
+  if (!options.backward) {
+    const bool isPacked = operands.cuSeqlensQ && !operands.pageTable;
+    for (const CaptureInfo& each : mod.reductions()) {
+      HostTensor like{DType::F32, {operands.problem.batch, operands.problem.qHeads}, {}};
+      if (each.extent.back() == "Q_LEN") like.shape = rowsOf(operands);
+      if (each.extent.back() == "KV_LEN")
+        like.shape = {isPacked ? 1 : operands.problem.batch, operands.problem.qHeads, operands.k.shape[2]};
+      operands.reductions.set(each.name, like.view());
+    }
+    return {};
+  }
   ATTNC_TRY(checkResultGradients(operands));
   ATTNC_TRY_AS(gradients, gradientsAsked(mod, options.gradients, operands));
   operands.gradients = *std::move(gradients);

@@ -102,7 +102,8 @@ Expected<reference::GradientResult> runReference(const Mod& mod, const HostOpera
   ATTNC_TRY_AS(problem, referenceProblem(mod, operands, options));
   if (options.backward)
     return reference::gradients(problem->mod.module(), operands.captures, problem->args, problem->wanted);
-  ATTNC_TRY_AS(forward, reference::attention(problem->mod.module(), operands.captures, problem->args));
+  ATTNC_TRY_AS(forward,
+               reference::attention(problem->mod.module(), operands.captures, problem->args, /*reduces=*/true));
   reference::GradientResult result;
   result.forward = *std::move(forward);
   return result;

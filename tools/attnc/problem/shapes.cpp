@@ -33,6 +33,7 @@ Shapes shapesOf(const HostOperands& operands, const ProblemOptions& options) {
   if (operands.vInK) putVInK(shapes.operands);
   addBackward(shapes);
   shapes.gradients.captures = &operands.gradients;
+  if (!operands.reductions.all().empty()) shapes.outputs.reductions = &operands.reductions;
   return shapes;
 }
 

@@ -14,8 +14,8 @@ from .inference import Inference, infer
 from .inspection import explain
 from .mod import CapturedValue, Mod
 from .names import (
-    B, H, HKV, KV_LEN, Q_LEN, and_masks, bf16, choice, f16, f32, i8, i16, i32, i64, noop_mask, or_masks, random, tanh_approx,
-    u8,
+    B, H, HKV, KV_LEN, Q_LEN, and_masks, bf16, choice, f16, f32, i8, i16, i32, i64, noop_mask, or_masks, random, reduce_max,
+    reduce_sum, tanh_approx, u8,
 )  # fmt: skip
 from .names import bool as bool  # not for `import *`, since it hides Python's
 from .proofs import Example, Proof, Refuted, Undecided, prove
@@ -26,7 +26,7 @@ __all__ = [
     "ArgumentError", "B", "CapturedValue", "CpuWarning", "Error", "Example", "H", "HKV", "Inference", "InternalError", "KV_LEN",
     "Mod", "ModError", "ModWarning", "Proof", "Q_LEN", "Refuted", "RunError", "Tile", "Undecided", "and_masks",
     "attention", "bf16", "choice", "explain", "f16", "f32", "grid", "i16", "i32", "i64", "i8", "infer", "noop_mask", "or_masks", "prove",
-    "quantise", "random", "tanh_approx", "tune", "u8", "version",
+    "quantise", "random", "reduce_max", "reduce_sum", "tanh_approx", "tune", "u8", "version",
 ]  # fmt: skip
 
 

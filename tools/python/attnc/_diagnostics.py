@@ -76,6 +76,7 @@ _TAKES = {
     "score_mod": "score, b, h, q_idx and kv_idx", "mask_mod": "b, h, q_idx and kv_idx",
     "prob_mod": "prob, b, h, q_idx and kv_idx", "sink_mod": "b, h and q_idx",
     "weight_mod": "score, b, h, q_idx and kv_idx",
+    "output": "prob, score, b, h, q_idx and kv_idx",
 }  # fmt: skip
 
 

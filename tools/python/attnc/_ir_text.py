@@ -20,7 +20,9 @@ _PARAMS_OF = {"mask_mod": slice(1, None), "sink_mod": slice(1, 4)}
 
 
 def params_of(what):
-    """Returns the parameters that a mod, `what`, is a function of."""
+    """Returns the parameters that a mod, `what`, is a function of; also what an output reduces, by its name in IR text."""
+    if what == "output" or what.startswith("reduce_"):
+        return "prob", *PARAMS
     return tuple(PARAMS)[_PARAMS_OF.get(what, slice(None))]
 
 
@@ -99,7 +101,7 @@ class Builder:
         return value
 
     def param(self, name):
-        return self.make("param", PARAMS[name], (), name)
+        return self.make("param", PARAMS.get(name, "f32"), (), name)
 
     def const(self, number, type):
         """Returns the number in a type, converted as torch and JAX convert a Python number."""

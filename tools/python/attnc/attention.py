@@ -9,8 +9,8 @@ from typing import Any
 from ._cpu_notice import tell_of_cpu
 from ._library import check, library
 from ._spec import (
-    DTYPE_E4M3, DTYPE_I32, OFFSETS_FROM_LENGTHS, OFFSETS_NONE, BlockLists, BlockMaskShape, BlockMaskView, Operands,
-    Options, Outputs, Tensor,
+    DTYPE_E4M3, DTYPE_I32, OFFSETS_FROM_LENGTHS, OFFSETS_NONE, BlockLists, BlockMaskShape, BlockMaskView, Capture,
+    Operands, Options, Outputs, Tensor,
 )  # fmt: skip
 from .dlpack import Memory, View, current_context, is_on_gpu, without_gradient
 from .errors import ArgumentError, RunError
@@ -26,7 +26,7 @@ def attention(
     out: Any = None, return_lse: bool = False, stream: int | None = None, q_scales: Any = None,
     k_scales: Any = None, v_scales: Any = None, kv_lengths: Any = None, q_offsets: Any = None, page_table: Any = None,
     new_k: Any = None, new_v: Any = None, cu_seqlens_q: Any = None, cu_seqlens_kv: Any = None, max_q_len: int = 0,
-    max_kv_len: int = 0, block_mask: Any = None, **options: "typing.Unpack[Options]",
+    max_kv_len: int = 0, block_mask: Any = None, return_outputs: bool = False, **options: "typing.Unpack[Options]",
 ) -> Any:  # fmt: skip
     """Computes softmax(mod(scale q k^T)) v.
 
@@ -57,8 +57,8 @@ def attention(
     offsets, and of positions of keys. In a ragged batch they are of each sequence's own rows, and the lists of B (or 1)
     sequences have the lengths max_q_len and max_kv_len, which must then be given.
 
-    Returns out [B, H, L, EV]. With `return_lse`, also returns lse [B, H, L] (float32, natural logarithm). The library
-    that q belongs to allocates the results. If `out` is given, the result is written into it.
+    Returns out [B, H, L, EV]. With `return_lse`, also returns lse [B, H, L] (float32, natural logarithm). With
+    `return_outputs`, also returns the outputs that the mod declares, float32, as a dict by name. The library that q belongs to allocates the results. If `out` is given, the result is written into it.
 
     On a GPU the work is enqueued on `stream`, given as an address (default: the current stream of torch or CuPy). A
     kernel is compiled when operands of a new kind first arrive. `options` have the names of attnc_prepare_options in C:
@@ -81,7 +81,7 @@ def attention(
         )
     sequences = Sequences(**{name: arguments[name] for name in Sequences._fields})
     members = members_of(options)
-    given = Given(Launch({}, scale, block_mask, sequences, None, mod, out), q, k, v, captures, return_lse, stream)
+    given = Given(Launch({}, scale, block_mask, sequences, None, mod, out), q, k, v, captures, return_lse, stream, return_outputs)
     structs = byref(given.operands), byref(given.outputs)
     if given.on_gpu:
         _enqueue(given, *given.kernels(structs, members))
@@ -91,13 +91,14 @@ def attention(
             settled(given.handle, structs, arch=b"sm_90a")
         given.q_offsets = read_options(given.handle, structs, given.operands, members)
         check(library().attnc_compute_on_cpu(given.handle, addressof(given.operands), addressof(given.outputs)))
-    return (given.out, given.lse) if return_lse else given.out
+    results = given.out, *([given.lse] if return_lse else []), *([given.reduced] if return_outputs else [])
+    return results if len(results) > 1 else given.out
 
 
 class Given:
     """The arguments of a launch, as structs. The tensors must outlive it. `captures` include numbers."""
 
-    def __init__(self, launch, q, k, v, captures, return_lse, stream):
+    def __init__(self, launch, q, k, v, captures, return_lse, stream, return_outputs=False):
         out = launch.out
         self.mod = Mod.parse(launch.mod) if isinstance(launch.mod, str) else launch.mod
         if not isinstance(self.mod, Mod):
@@ -107,7 +108,7 @@ class Given:
             )
         self.handle = self.mod._handle.address
         on_gpu = self.on_gpu = is_on_gpu(q, "q")
-        self.memory = Memory(q) if out is None or return_lse or on_gpu else None
+        self.memory = Memory(q) if out is None or return_lse or return_outputs or on_gpu else None
         # Tensors that this call makes are already ordered on its stream; others must wait for it.
         wait = None if not on_gpu else -1 if stream is None else stream or 1
         self.stream = self.memory.stream() if on_gpu and stream is None else stream
@@ -127,6 +128,11 @@ class Given:
         self.lse = self.memory.empty(tuple(q.shape[:3]), "float32") if return_lse else None
         views["out"] = View(self.out, "out", on_gpu, wait, writes=True)
         views["lse"] = View(self.lse, "lse", on_gpu, wait, writes=True) if return_lse else None
+        self.reduced = {}
+        for output in self.mod.outputs if return_outputs else ():
+            shape = _shape_of(output, q, k, others, max_kv_len)
+            self.reduced[output.name] = self.memory.empty(shape, "float32")
+        of_reduced = {name: View(array, name, on_gpu, wait, writes=True) for name, array in self.reduced.items()}
         at = {name: view and _TensorPointer(view.struct) for name, view in views.items()}
         array, of_captures = self.mod._given(captures, on_gpu, wait)
         lists, of_lists = (None, ()) if launch.mask is None else _lists_of(launch.mask, on_gpu, wait)
@@ -135,8 +141,13 @@ class Given:
             has_scale=launch.scale is not None, block_mask=lists and pointer(lists), max_q_len=max_q_len,
             max_kv_len=max_kv_len, **{name: at[name] for name in others},
         )  # fmt: skip
-        self.outputs = Outputs(out=at["out"], lse=at["lse"])
-        self._keep = views, of_captures, lists, of_lists or {}
+        reductions = (Capture * len(of_reduced))(
+            *[Capture(name=name.encode(), tensor=pointer(view.struct)) for name, view in of_reduced.items()]
+        )
+        self.outputs = Outputs(
+            out=at["out"], lse=at["lse"], reductions=reductions if of_reduced else None, reduction_count=len(of_reduced)
+        )
+        self._keep = {**views, **{(name,): view for name, view in of_reduced.items()}}, of_captures, lists, of_lists or {}
         self._captures = array
 
     def kernels(self, structs, members):
@@ -158,6 +169,20 @@ class Given:
                 kept.clear()
             kept[form] = found
         return found
+
+
+def _shape_of(output, q, k, sequences, max_kv_len):
+    """Returns the shape of an output of a mod. `sequences`: the other operands, by name."""
+    lengths, table = sequences.get("cu_seqlens_q"), sequences.get("page_table")
+    batch = q.shape[0] if lengths is None else lengths.shape[0] - 1
+    rows = {"Q_LEN": (q.shape[0], q.shape[2]), "KV_LEN": (1 if lengths is not None else batch, k.shape[2])}
+    if table is not None:
+        room = table.shape[1] * k.shape[2]
+        rows["KV_LEN"] = batch, room if lengths is None else max_kv_len or room
+    if len(output.extents) < 3:
+        return batch, q.shape[1]
+    batch, length = rows[output.extents[2]]
+    return batch, q.shape[1], length
 
 
 def _lists_of(mask, on_gpu, wait):

@@ -52,6 +52,7 @@ class Mod:
     has_sink_mod: bool
     has_weight_mod: bool
     captures: tuple[CapturedValue, ...]
+    outputs: tuple[CapturedValue, ...]  # that the mod declares, as attention(return_outputs=True) returns them
     warnings: tuple[ModWarning, ...]
     _tunings: typing.ClassVar[int] = 0  # in this process: kernels that were prepared before may have other tiles
 
@@ -63,7 +64,9 @@ class Mod:
         self.name, self.hash = info.name.decode(), info.hash.decode()
         for what in _FUNCTIONS:
             setattr(self, f"has_{what}", bool(getattr(info, f"has_{what}")))
-        self.captures = tuple(self._capture(index) for index in range(info.capture_count))
+        of_captures, of_outputs = library().attnc_mod_get_capture, library().attnc_mod_get_reduction
+        self.captures = tuple(self._told(of_captures, index) for index in range(info.capture_count))
+        self.outputs = tuple(self._told(of_outputs, index) for index in range(info.reduction_count))
         self.warnings = tuple(self._warning(index) for index in range(info.warning_count))
 
     @classmethod
@@ -224,9 +227,9 @@ class Mod:
         svg = self._repr_svg_()
         return svg and html_of(svg, repr(self) + (", with captures drawn at random" if self.captures else ""))
 
-    def _capture(self, index):
+    def _told(self, get, index):
         info = CaptureInfo()
-        check(library().attnc_mod_get_capture(self._handle.address, index, ctypes.byref(info)))
+        check(get(self._handle.address, index, ctypes.byref(info)))
         if KINDS[info.kind] != "tensor":
             return CapturedValue(info.name.decode(), KINDS[info.kind])
         extents = tuple(info.extent[axis].decode() for axis in range(info.rank))

@@ -170,6 +170,31 @@ def _check_choice(which, count):
             raise ValueError(f"which[{b}] is {int(taken)}, and there are {count} mods: give 0 to {count - 1}")
 
 
+class Reduced(_Named):
+    """What an output of a mod is: a function of (prob, score, b, h, q_idx, kv_idx), and how its values are reduced."""
+
+    def __init__(self, kind, function, axes):
+        self.kind, self.function, self.axes = kind, function, axes
+
+    def __repr__(self):
+        return f"reduce_{self.kind}({getattr(self.function, '__name__', self.function)})"
+
+
+def reduce_sum(function, axes=None):
+    """Returns the sum of `function(prob, score, b, h, q_idx, kv_idx)` over live scores, as an output of a mod:
+
+    column_sums: f32[B, H, KV_LEN] = reduce_sum(weight)
+
+    `axes` are what flex_attention's outputs keep: "B H KV_LEN", "B H Q_LEN" or "B H".
+    """
+    return Reduced("sum", function, axes)
+
+
+def reduce_max(function, axes=None):
+    """Returns the largest value, as reduce_sum() the sum; -inf if no score lives."""
+    return Reduced("max", function, axes)
+
+
 def noop_mask(b, h, q_idx, kv_idx):
     """A mask_mod that is true everywhere."""
     return True

@@ -9,7 +9,7 @@ import numbers
 import re
 
 from ._diagnostics import check_mod
-from .names import random
+from .names import Reduced, random
 
 
 def joined(score_mod, prob_mod, sink_mod=None, weight_mod=None):
@@ -35,9 +35,9 @@ def joined(score_mod, prob_mod, sink_mod=None, weight_mod=None):
     return all_of
 
 
-def check_weight_mod(prob_mod, dropout_p, sink_mod, wants_lse, wants_max=False):
+def check_weight_mod(prob_mod, dropout_p, sink_mod, wants_lse, wants_max=False, outputs=None):
     """Raises ValueError if a call with a weight_mod asks for something of the softmax."""
-    asked = {"prob_mod": prob_mod, "dropout_p": dropout_p or None, "sink_mod": sink_mod}
+    asked = {"prob_mod": prob_mod, "dropout_p": dropout_p or None, "sink_mod": sink_mod, "outputs": outputs or None}
     names = [name for name, given in asked.items() if given is not None]
     names += ["lse"] if wants_lse else ["the row maximum"] if wants_max else []
     if names:
@@ -53,6 +53,24 @@ def parts(mod):
         return mod, None, None, None
     held = dict(zip(_CODE_OF_ALL.co_freevars, mod.__closure__))
     return tuple(held[name].cell_contents for name in ("score_mod", "prob_mod", "sink_mod", "weight_mod"))
+
+
+_KEPT = {"B H KV_LEN": "kv", "B H Q_LEN": "q", "B H": "h"}
+
+
+def functions_of(outputs):
+    """Returns what the outputs of an attention reduce, by their names in IR text. Raises TypeError and ValueError."""
+    functions = {}
+    for name, output in (outputs or {}).items():
+        if not isinstance(output, Reduced):
+            raise TypeError(f"output {name!r} is a {type(output).__name__}: give attnc.reduce_sum(f, axes) or reduce_max")
+        if not isinstance(name, str) or not name.isidentifier() or not name.isascii():
+            raise ValueError(f"output {name!r} has no name that a Python variable could have")
+        if output.axes not in _KEPT:
+            raise ValueError(f"output {name} is over {output.axes!r}: give one of {', '.join(map(repr, _KEPT))}")
+        check_mod("output", output.function)
+        functions[f"reduce_{output.kind}_{_KEPT[output.axes]}_{name}"] = output.function
+    return functions
 
 
 def check_dropout(dropout_p):

@@ -11,17 +11,17 @@ from .tracing import transform
 class _Attention(torch.autograd.Function):
     @staticmethod
     def forward(ctx, call, launch, q, k, v, *captured):
-        out, lse, row_max = call.outcome(q, v)
-        call.forward(launch, q, k, v, captured, out, lse, row_max)
+        (out, lse, row_max), reduced = call.outcome(q, v), call.outputs_of_mod(q)
+        call.forward(launch, q, k, v, captured, out, lse, row_max, reduced)
         ctx.call, ctx.launch = call, launch
         ctx.save_for_backward(q, k, v, out, lse, *captured)
         ctx.set_materialize_grads(False)
-        if row_max is not None:
-            ctx.mark_non_differentiable(row_max)
-        return out, lse, row_max
+        if row_max is not None or reduced:
+            ctx.mark_non_differentiable(*reduced, *([] if row_max is None else [row_max]))
+        return out, lse, row_max, *reduced
 
     @staticmethod
-    def backward(ctx, dout, dlse, _):
+    def backward(ctx, dout, dlse, *_):
         q, k, v, out, lse, *captured = ctx.saved_tensors
         if dout is None and dlse is None:
             return (None,) * (5 + len(captured))
@@ -53,7 +53,7 @@ def wanted_by(q, k, v, captures):
 
 
 def attend(launch, q, k, v, captures, wants_lse=True, check=None, seen=None):
-    """Returns (out, lse, row_max or None) of a mod in IR text, with gradients of q, k, v and of captures, if `gradients`
+    """Returns (out, lse, row_max or None, the mod's outputs) of a mod in IR text, with gradients of q, k, v and of captures, if `gradients`
     of the launch are those of wanted_by(). lse may be None unless it is wanted. If the call is new, `check` is called, a
     function and its arguments, for the properties in `form`; otherwise `seen` is given the call."""
     if not is_current(q):
@@ -77,6 +77,6 @@ def attend_by(call, launch, q, k, v, captured, wants_lse):
         q, k, v = rows_of(q), rows_of(k), rows_of(v)
     if call.gradients is not None:
         return _attention(call, launch, q, k, v, *captured)
-    out, lse, row_max = call.outcome(q, v, wants_lse)
-    call.forward(launch, q, k, v, captured, out, lse, row_max)
-    return out, lse, row_max
+    (out, lse, row_max), reduced = call.outcome(q, v, wants_lse), call.outputs_of_mod(q)
+    call.forward(launch, q, k, v, captured, out, lse, row_max, reduced)
+    return out, lse, row_max, *reduced

@@ -12,7 +12,9 @@ from .._suspicions import warn_of_mask
 from ..errors import ModError
 from ..launch import ALIGNED, OPTIONS, Launch, members_of
 from ..mod import Mod
-from ..prob_mods import check_dropout, check_weight_mod, dropped, is_general, joined, parts, weight_mod_of
+from ..prob_mods import (
+    check_dropout, check_weight_mod, dropped, functions_of, is_general, joined, parts, weight_mod_of,
+)  # fmt: skip
 from .autograd import attend, attend_by, is_current, wanted_by
 from .block_mask import form_of, has_lists, mask_mod_of
 from .errors import OperandError
@@ -228,14 +230,19 @@ def _is_general(prob_mod, query, key):
     return _general[code]
 
 
-def _in_two_walks(prob_mod, score_mod, sink_mod, return_lse, return_aux, *operands, **call):
+def _in_two_walks(prob_mod, score_mod, sink_mod, return_lse, return_aux, outputs, *operands, **call):
     """Returns what flex_attention() does for a prob_mod of any form. The first launch is for lse. Weights of the softmax are
     then known, and what prob_mod makes of them is a weight_mod."""
     wanted = AuxRequest(lse=True, max_scores=return_aux is not None and return_aux.max_scores)
-    _, found = flex_attention(*operands, score_mod, sink_mod=sink_mod, return_aux=wanted, **call)
+    _, found = flex_attention(*operands, score_mod, sink_mod=sink_mod, return_aux=wanted, outputs=outputs, **call)
     weight_mod = weight_mod_of(prob_mod, found.lse, torch.exp)
     out = flex_attention(*operands, score_mod, weight_mod=weight_mod, **call)
-    return _returned(out, found.lse, found.max_scores, return_lse, return_aux)
+    if return_aux is None:
+        return (out, found.lse) if return_lse else out
+    aux = type(found)(found.lse if return_aux.lse else None, found.max_scores)
+    if outputs:
+        aux.__dict__.update(vars(found))
+    return out, aux
 
 
 def settled(query, key, value, block_mask, enable_gqa, return_lse, kernel_options, return_aux, arch):
@@ -264,6 +271,7 @@ def flex_attention(
     prob_mod: typing.Callable[..., torch.Tensor] | None = None, dropout_p: float = 0.0,
     sink_mod: typing.Callable[..., torch.Tensor] | None = None,
     weight_mod: typing.Callable[..., torch.Tensor] | None = None,
+    outputs: typing.Mapping[str, typing.Any] | None = None,
 ) -> typing.Any:  # fmt: skip
     """Computes attention like torch.nn.attention.flex_attention.flex_attention, with kernels that attnc compiles from
     score_mod and block_mask.mask_mod.
@@ -283,6 +291,11 @@ def flex_attention(
     result is the sum of weights times values, without a denominator. `score` is that behind score_mod. Masked scores weigh
     0. There is no lse then, and no row maximum.
 
+    `outputs` maps names to attnc.reduce_sum(f, axes) or attnc.reduce_max(f, axes) of f(prob, score, b, h, q_idx, kv_idx):
+    sums and maxima over live scores, float32, with the axes "B H KV_LEN", "B H Q_LEN" or "B H". They need `return_aux`,
+    and the auxiliary output has them by name. They break a graph of torch.compile. They have no gradients: a backward
+    pass that meets one raises NotImplementedError.
+
     `kernel_options` take the names of attnc_prepare_options in C. "tile" and "backward_tile" are the kernels' tiles, in the
     spelling of `attnc tune`, and "low_rank_error" says how far a low-rank term of score_mod may be off, as a part of its
     products; these break a graph of torch.compile. With "fp8", the forward pass rounds query, key and value, bfloat16 or float16, to e4m3, and
@@ -299,11 +312,14 @@ def flex_attention(
     is_joined = prob_mod is not None or sink_mod is not None or bool(dropout_p) or weight_mod is not None
     if weight_mod is not None:
         has_max = return_aux is not None and bool(return_aux.max_scores)
-        check_weight_mod(prob_mod, dropout_p, sink_mod, return_lse or return_aux is not None and return_aux.lse, has_max)
+        wants_lse = return_lse or return_aux is not None and return_aux.lse
+        check_weight_mod(prob_mod, dropout_p, sink_mod, wants_lse, has_max, outputs)
+    if outputs:
+        _check_outputs(outputs, return_aux, kernel_options)
     if prob_mod is not None and not torch.compiler.is_dynamo_compiling() and _is_general(prob_mod, query, key):
         prob_mod = parts(with_prob(None, prob_mod, dropout_p, seed_like, query))[1]
         return _in_two_walks(
-            prob_mod, score_mod, sink_mod, return_lse, return_aux, *given, block_mask=block_mask, scale=scale,
+            prob_mod, score_mod, sink_mod, return_lse, return_aux, outputs, *given, block_mask=block_mask, scale=scale,
             enable_gqa=enable_gqa, kernel_options=kernel_options,
         )  # fmt: skip
     if is_joined:
@@ -311,7 +327,7 @@ def flex_attention(
     is_traced_here = torch.compiler.is_dynamo_compiling()
     wants_lse, wants_max = return_lse or return_aux is not None, return_aux is not None and return_aux.max_scores
     look = None
-    if not is_traced_here and not kernel_options and not (return_lse and return_aux is not None):
+    if not is_traced_here and not kernel_options and not outputs and not (return_lse and return_aux is not None):
         if _is_any_autocast_enabled():
             query, key, value = autocast(query, key, value)
         look = look_of(score_mod, block_mask, (enable_gqa, wants_max))
@@ -321,8 +337,8 @@ def flex_attention(
             launch = repeat.launch
             if scale is not None or block_mask is not None and repeat.call.workspace_bytes:  # which may hold its lists
                 launch = Launch(launch.numbers, launch.scale if scale is None else float(scale), block_mask)
-            out, lse, row_max = attend_by(repeat.call, launch, query, key, value, captured, wants_lse)
-            return _returned(out, lse, row_max, return_lse, return_aux)
+            results = attend_by(repeat.call, launch, query, key, value, captured, wants_lse)
+            return _returned(results, return_lse, return_aux)
     if not query.dtype == key.dtype == value.dtype:
         query, key, value = autocast(query, key, value)
         result_dtype, look = query.dtype, None
@@ -331,10 +347,13 @@ def flex_attention(
     if is_traced_here or is_recorded_here or query.is_nested:
         _check_classes(query, key, value)
     options, fp8 = _options_of(kernel_options)
-    if is_traced_here and (not is_traced or options):  # this breaks the graph
+    if is_traced_here and (not is_traced or options or outputs):  # this breaks the graph
         return _outside_of_graphs(
-            *given, score_mod, block_mask, scale, enable_gqa, return_lse, kernel_options, return_aux=return_aux
+            *given, score_mod, block_mask, scale, enable_gqa, return_lse, kernel_options, return_aux=return_aux,
+            outputs=outputs,
         )  # fmt: skip
+    if outputs and is_recorded_here:
+        raise NotImplementedError("outputs are computed by plain calls: not under make_fx, torch.export or torch.func")
     if _is_any_autocast_enabled():
         query, key, value = autocast(query, key, value)
     _check_results(return_lse, return_aux)
@@ -364,7 +383,7 @@ def flex_attention(
     else:
         problem = batch, heads, key.shape[1], q_len, key.shape[2]
         try:
-            translation = translate(score_mod, mask_mod, device=query.device, problem=problem)
+            translation = translate(score_mod, mask_mod, device=query.device, problem=problem, outputs=outputs)
         except IndexError:
             _check(query, key, value, enable_gqa, block_mask)  # which may know why
             raise
@@ -378,17 +397,50 @@ def flex_attention(
         check, operands = (_check, query, key, value, enable_gqa, block_mask), (query, key, value)
         seen = None if look is None else lambda call: remember(look, operands, translation, launch, default_scale, call)
         results = attend(launch, query, key, value, captures, wants_lse, check, seen)
+        if outputs and launch.gradients is not None:
+            results = *results[:3], *[_NoGradient.apply(x, results[0]) for x in results[3:]]
     if result_dtype is not None:
         results = results[0].to(result_dtype), *results[1:]
-    return _returned(*results, return_lse, return_aux)
+    return _returned(results, return_lse, return_aux, outputs)
 
 
-def _returned(out, lse, row_max, return_lse, return_aux):
+def _returned(results, return_lse, return_aux, outputs=None):
+    out, lse, row_max, *reduced = results
     if return_aux is not None:
-        return out, AuxOutput(
-            lse=lse if return_aux.lse else None, max_scores=row_max if return_aux.max_scores else None
-        )
+        aux = lse if return_aux.lse else None, row_max if return_aux.max_scores else None
+        if not outputs:
+            return out, AuxOutput(*aux)
+        aux = _AuxOutput(*aux)
+        order = sorted(zip(functions_of(outputs), outputs))  # the mod's
+        aux.__dict__.update({name: x for (_, name), x in zip(order, reduced)})
+        return out, aux
     return (out, lse) if return_lse else out
+
+
+class _AuxOutput(AuxOutput):
+    """An AuxOutput whose attributes are also the outputs of a mod."""
+
+
+class _NoGradient(torch.autograd.Function):
+    """The identity of an output of a mod. `out`: what has the gradients of the same pass."""
+
+    @staticmethod
+    def forward(ctx, output, out):
+        return output.view_as(output)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        raise NotImplementedError("outputs of a mod have no gradients: call detach() on what flex_attention returned")
+
+
+def _check_outputs(outputs, return_aux, kernel_options):
+    functions_of(outputs)
+    if return_aux is None:
+        raise ValueError("outputs are given without return_aux, which returns them: return_aux=AuxRequest()")
+    if taken := [name for name in outputs if hasattr(AuxOutput, name)]:
+        raise ValueError(f"output {taken[0]} has the name of a member of AuxOutput: take another one")
+    if kernel_options and kernel_options.get("fp8"):
+        raise NotImplementedError('outputs are not computed of operands that "fp8" rounds')
 
 
 # torch.compiler.disable, without loading the compiler until it is first called.

@@ -135,8 +135,11 @@ class Call:
         rows = torch.empty(self.rows[0], dtype=torch.float32, device="meta")
         self.of_sequences = [place for place, item in enumerate(sequences) if isinstance(item, torch.Tensor)]
         given = [sequences[place] for place in self.of_sequences]
+        lengths = {"B": batch, "H": heads, "Q_LEN": q_len, "KV_LEN": k.shape[2]}
+        self.reduced = [tuple(lengths[name] for name in output.extents) for output in self.mod.outputs]  # shapes
+        reduced = [torch.empty(shape, dtype=torch.float32, device="meta") for shape in self.reduced]
         # In the order in which forward() and backward() set their addresses.
-        self.views = Views([q, k, v, out, rows, rows, *given, *tensors.values()])
+        self.views = Views([q, k, v, out, rows, rows, *given, *tensors.values(), *reduced])
         self.addresses = self.views.addresses
         q_at, k_at, v_at, out_at, lse_at, max_at, *others = self.views.pointers()
         kinds = {capture.name: capture.kind for capture in self.mod.captures}
@@ -151,8 +154,13 @@ class Call:
             self.block_mask = c.BlockMaskView(shape=c.BlockMaskShape(*launch.lists.shape))
             self._set_lists(launch.lists)
             self.operands.block_mask = pointer(self.block_mask)
-        self.outputs = c.Outputs(out=out_at, lse=lse_at, row_max=max_at if self.wants_max else None)
-        self.without_lse = c.Outputs(out=out_at, row_max=self.outputs.row_max)
+        self.of_outputs = _Captures(
+            zip([output.name for output in self.mod.outputs], others[len(given) + len(tensors) :])
+        )
+        more = {"row_max": max_at if self.wants_max else None}
+        if self.reduced:
+            more |= {"reductions": self.of_outputs.array, "reduction_count": len(self.reduced)}
+        self.outputs, self.without_lse = c.Outputs(out=out_at, lse=lse_at, **more), c.Outputs(out=out_at, **more)
         self.operands_at, self.outputs_at, self.without_lse_at = (
             addressof(x) for x in (self.operands, self.outputs, self.without_lse)
         )
@@ -221,7 +229,7 @@ class Call:
             self.workspaces[stream] = found
         return found[2], found
 
-    def _set(self, launch, q, k, v, tensors, out, lse, row_max):
+    def _set(self, launch, q, k, v, tensors, out, lse, row_max, reduced=()):
         to = self.addresses
         to[0], to[1], to[2], to[3] = q.data_ptr(), k.data_ptr(), v.data_ptr(), out.data_ptr()
         if lse is not None:
@@ -232,7 +240,7 @@ class Call:
         for of_sequence in self.of_sequences:
             to[place] = launch.sequences[of_sequence].data_ptr()
             place += 1
-        for tensor in tensors:
+        for tensor in (*tensors, *reduced):
             to[place] = tensor.data_ptr()
             place += 1
         if launch.numbers:
@@ -250,11 +258,15 @@ class Call:
         row_max = _empty_strided(*self.rows, dtype=torch.float32, device=q.device) if self.wants_max else None
         return out, lse, row_max
 
-    def forward(self, launch, q, k, v, tensors, out, lse, row_max):
-        """Writes out, lse and row_max (None: not wanted). `tensors` are the captured ones, in order."""
+    def outputs_of_mod(self, q):
+        """Returns what a mod's outputs are written into, in order."""
+        return tuple([torch.empty(shape, dtype=torch.float32, device=q.device) for shape in self.reduced])
+
+    def forward(self, launch, q, k, v, tensors, out, lse, row_max, reduced=()):
+        """Writes out, lse and row_max (None: not wanted), and the mod's outputs. `tensors` are the captured ones, in order."""
         outputs = self.without_lse_at if lse is None else self.outputs_at
         with self.lock:
-            self._set(launch, q, k, v, tensors, out, lse, row_max)
+            self._set(launch, q, k, v, tensors, out, lse, row_max, reduced)
             if self.is_on_gpu:
                 stream, space = current_stream(self.device_index), None
                 if self.workspace_bytes:

@@ -193,7 +193,7 @@ def trace(function, what, device, stand_ins=None, with_lines=False):
 
 
 def _traced(function, what, device, stand_ins, with_lines, sizes):
-    dtypes = [torch.float32 if name == "score" else torch.int64 for name in params_of(what)]
+    dtypes = [torch.float32 if name in ("score", "prob") else torch.int64 for name in params_of(what)]
     scalars = [torch.zeros((), dtype=dtype, device=device) for dtype in dtypes]
     numbers, ran = _Numbers(name_of(function), stand_ins is None), Ran()
 

@@ -12,7 +12,7 @@ from .._diagnostics import kind_of, of_result
 from .._ir_text import DIMS, Builder, Capture, Program, halves, params_of
 from .._suspicions import warn_of
 from ..mod import Mod
-from ..prob_mods import joined, parts
+from ..prob_mods import functions_of, joined, parts
 from .aten import HANDLERS
 from .errors import UntranslatableError
 from .guards import describe
@@ -336,20 +336,22 @@ def translate(
     prob_mod: typing.Callable[..., typing.Any] | None = None,
     sink_mod: typing.Callable[..., typing.Any] | None = None,
     weight_mod: typing.Callable[..., typing.Any] | None = None, device: str | torch.device = "cpu", problem: tuple[int, ...] = (),
+    outputs: typing.Mapping[str, typing.Any] | None = None,
 ) -> Translation:  # fmt: skip
     """Translates a score_mod and a mask_mod of FlexAttention, a prob_mod, a sink_mod and a weight_mod, into a mod of attnc.
 
-    `problem` is (B, H, HKV, Q_LEN, KV_LEN) of the call. If an axis of a captured tensor has one of these extents and
+    `outputs` maps names to attnc.reduce_sum(f, axes) or reduce_max. `problem` is (B, H, HKV, Q_LEN, KV_LEN) of the call. If an axis of a captured tensor has one of these extents and
     the matching position indexes it, the axis is declared with that extent by name, so that it may change. `device` is
     that of q, k and v. Functions are not traced again if their code, their numbers, and the shapes and dtypes of their
     tensors are known. Raises UntranslatableError.
     """
     score_mod = joined(score_mod, prob_mod, sink_mod, weight_mod)
-    functions = [function for function in (score_mod, mask_mod) if function is not None]
+    reduced = functions_of(outputs)
+    functions = [function for function in (score_mod, mask_mod, *reduced.values()) if function is not None]
     description = describe(*functions)
     first = key = description.key
     if key is not None:  # a device and its name give two entries
-        first = key = score_mod is None, mask_mod is None, device, key
+        first = key = score_mod is None, mask_mod is None, tuple(reduced), device, key
     with _lock:
         entry, looks = _entries.get(key) if key is not None else None, _NOWHERE
         if type(entry) is _Looks:
@@ -360,7 +362,7 @@ def translate(
             entry = _entries.get(key)
         if entry is None:
             entry, looks, description = _looked_and_traced(
-                score_mod, mask_mod, description, looks, torch.device(device)
+                score_mod, mask_mod, reduced, description, looks, torch.device(device)
             )  # fmt: skip
             if first is not None and entry.is_complete:
                 if len(_entries) >= _MOST_KEPT:
@@ -375,16 +377,17 @@ def translate(
         return Translation(entry.plan(problem if description.tensors else ()), description.tensors, is_kept)
 
 
-def _looked_and_traced(score_mod, mask_mod, description, looks, device):
+def _looked_and_traced(score_mod, mask_mod, reduced, description, looks, device):
     """Returns (entry, looks, description with these looks)."""
     while True:
-        entry = _traced(score_mod, mask_mod, description, device)
+        entry = _traced(score_mod, mask_mod, description, device, None, reduced)
         missed = description.missed(entry.codes)
         names = looks.names.union(code.co_name for code in missed if code.co_name.isidentifier())
         if names == looks.names:
             break
         looks = _Looks(names)
-        description = describe(*[function for function in (score_mod, mask_mod) if function is not None], names=names)
+        functions = (score_mod, mask_mod, *reduced.values())
+        description = describe(*[function for function in functions if function is not None], names=names)
     entry.is_complete = entry.is_complete and not missed
     if not entry.asked.issubset(looks.places):
         looks = looks._replace(places=tuple(sorted(entry.asked.union(looks.places))))
@@ -427,13 +430,15 @@ def together(mask_mods):
     return graphs.builder, [graphs.value_of(mask_mod, "mask_mod") for mask_mod in mask_mods]
 
 
-def _traced(score_mod, mask_mod, description, device, stand_ins=None):
+def _traced(score_mod, mask_mod, description, device, stand_ins=None, reduced=None):
     graphs, outputs = _Graphs(description, device, stand_ins), {}
     names = ("score_mod", "prob_mod", "sink_mod", "weight_mod")
     mods = {**dict(zip(names, parts(score_mod))), "mask_mod": mask_mod}
     given = {what: mod for what, mod in mods.items() if mod is not None}
     for what, mod in given.items():
         outputs[what.removesuffix("_mod")] = graphs.value_of(mod, what)
+    for name, function in (reduced or {}).items():
+        outputs[name] = graphs.value_of(function, "output")
     for what, mod in given.items():
         warn_of(mod, what, outputs[what.removesuffix("_mod")], graphs.builder.nodes, TORCH)
     return _Entry(graphs, outputs, description.alive)

@@ -1,0 +1,83 @@
+// Outputs that a mod declares: sums and maxima of a value over live scores. A score of -inf is not live.
+#pragma once
+
+#include "attnc_mod.cuh"
+
+#include "algo/sequence.cuh"
+#include "algo/softmax.cuh"
+#include "algo/step_walk.cuh"
+#include "mod/contract.cuh"
+#include "params_reductions.cuh"
+
+namespace attnc {
+
+/// Returns the larger number; NaN if one is.
+ATTNC_DEVICE float larger_or_nan(float x, float y) { return x > y || x != x ? x : y; }
+
+/// What a kernel has reduced to a row or a column, for each reduction of its form.
+template <bool OfColumns> struct Reduced {
+  float of[Mod::kReductions];
+
+  ATTNC_DEVICE Reduced() {
+    each([&](auto r) { of[r.kIndex] = none<decltype(r)>(); });
+  }
+
+  /// Calls visit(r) for the reductions of the form.
+  template <class Visit> ATTNC_DEVICE static void each(Visit visit) {
+    Mod::reductions([&](auto r) { // SEAM(reductions)
+      if constexpr (r.kOfColumns == OfColumns) visit(r);
+    });
+  }
+  template <class R> ATTNC_DEVICE static constexpr float none() { return R::kIsMax ? negative_infinity() : 0.f; }
+  template <class R> ATTNC_DEVICE static float joined(float x, float y) {
+    return R::kIsMax ? larger_or_nan(x, y) : x + y;
+  }
+
+  /// Adds the value at a live score. `score`: of score_mod; `prob`: its weight.
+  ATTNC_DEVICE void add(const ModArgs& args, const Mod::Head& head, const Mod::Row& row, const Mod::Col& col, Coord at,
+                        float score, float prob) {
+    each([&](auto r) {
+      float& x = of[r.kIndex];
+      x = joined<decltype(r)>(x, r.value(args, head, row, col, at, score, prob));
+    });
+  }
+
+  /// Joins those of lanes whose index differs in bits below `Lanes`, from `First` on.
+  template <int First, int Lanes> ATTNC_DEVICE void join_lanes() {
+    each([&](auto r) {
+      float& x = of[r.kIndex];
+#pragma unroll
+      for (int distance = Lanes / 2; distance >= First; distance /= 2)
+        x = joined<decltype(r)>(x, __shfl_xor_sync(0xffffffffu, x, distance));
+    });
+  }
+
+  /// Writes those that are wanted.
+  ATTNC_DEVICE void store(float* const (&out)[kMaxReductions], long long index) const {
+    each([&](auto r) {
+      if (out[r.kIndex]) out[r.kIndex][index] = of[r.kIndex];
+    });
+  }
+};
+
+/// What the lists of rows say of a block.
+enum class Listed { Empty, Partial, Full };
+
+/// Returns it, for the block of a row of q and a position of k. Called by whole warps; all lanes get the same.
+ATTNC_DEVICE Listed listed_at(const ForwardParams& p, int b, int h, int q_idx, int kv_idx) {
+  if constexpr (kBlockSparse) {
+    const BlockLists& lists = lists_of<Mod>(p);
+    const BlockRow row(lists, b, h, q_idx / lists.q_block, lists.kv_block);
+    const auto has = [&](const int* index, int count) {
+      bool found = false;
+      for (int i = threadIdx.x % 32; i < count; i += 32) found |= index[i] == kv_idx / lists.kv_block;
+      return __any_sync(0xffffffffu, found);
+    };
+    if (has(row.partial_index, row.partial_count)) return Listed::Partial;
+    return has(row.full_index, row.full_count) ? Listed::Full : Listed::Empty;
+  } else {
+    return Listed::Partial;
+  }
+}
+
+} // namespace attnc
