@@ -172,10 +172,12 @@ TEST_CASE("generated bounds of library mods hold for all ranges of rows, and vis
         entries.push_back(std::move(entry));
       }
   }
-  CHECK(with == std::vector<std::string>{"alibi", "causal", "chunked", "forgetting", "frame_causal", "jagged_prefix_lm",
-                                         "kerple", "latent_rope", "learned_sink", "padding", "prefix_lm",
-                                         "scalable_softmax", "sigmoid", "sliding_window", "softcap", "softcap_approx",
-                                         "softmax1", "streaming_chunks"});
+  CHECK(with == std::vector<std::string>{"alibi",           "causal",      "chunked",          "column_sums",
+                                         "entropy",         "forgetting",  "frame_causal",     "jagged_prefix_lm",
+                                         "kerple",          "latent_rope", "learned_sink",     "max_logit",
+                                         "padding",         "prefix_lm",   "scalable_softmax", "sigmoid",
+                                         "sliding_window",  "softcap",     "softcap_approx",   "softmax1",
+                                         "streaming_chunks"});
   checkAll(entries);
 }
 
