@@ -104,6 +104,12 @@ TEST_CASE("probe tells sums, expressions, masks of score_mod and mods without te
              Contains("<stdin> at b = 0") && Contains("   3 |"));
 }
 
+TEST_CASE("check tells what weight_mod computes") {
+  CHECK_THAT(attnc::test::attnc("check " ATTNC_SOURCE_DIR "/dsl/mods/sigmoid.py").out,
+             Contains("functions   weight_mod, mask_mod\n") &&
+                 Contains("\noperations  weight_mod: 2 launch, 2 element\n"));
+}
+
 TEST_CASE("probe and check tell what prob_mod computes") {
   const std::string mod = "--expr 'lambda prob, b, h, q, k: prob * (k + 1)' ";
   CHECK_THAT(probe(mod + "--at 0,0,2,3"),

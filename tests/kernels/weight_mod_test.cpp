@@ -1,8 +1,11 @@
 // Kernels of mods with a weight_mod, run on the host, against sums and gradients in fp64; and compiled.
+#include "api/mod_impl.h"
 #include "attnc/attnc.h"
 #include "kernels/findings.h"
 #include "kernels/host_launch.h"
 #include "kernels/host_tensor.h"
+#include "reference/error_bounds.h"
+#include "reference/gradients.h"
 
 #include <catch2/catch.hpp>
 #include <fmt/format.h>
@@ -56,6 +59,19 @@ void compare(const char* name, const TensorView& got, const TensorView& want, do
   CHECK(wrong == 0);
 }
 
+/// Checks results against the bounds that `attnc run --verify` takes.
+void checkBounds(const char* name, const TensorView& got, const std::vector<double>& want, std::vector<double> bounds) {
+  reference::addRounding(bounds, want, got.dtype);
+  double share = 0;
+  for (size_t i = 0; i < want.size(); ++i)
+    share = std::max(share,
+                     std::fabs(readElement(static_cast<const char*>(got.data), got.dtype, int64_t(i)).real - want[i]) /
+                         bounds[i]);
+  INFO(name << ": " << share << " of the bound");
+  CHECK(share <= 1);
+  CHECK(share > 1e-3); // the bounds are no wide ones
+}
+
 std::string paramsOf(const plan::Stage& stage) {
   const std::string& name = stage.templateName;
   return name == "forward_naive.cu"              ? "naive::Params"
@@ -77,6 +93,13 @@ void checkForward(const std::string& text, Family family, DType dtype) {
   test::launchOnHost(mod, options, l.operands(), {.out = out.view, .lse = lse.view}, {}, paramsOf);
   take(computeOnCpu(mod, l.operands(), {.out = want.view}));
   compare("out", out.view, want.view, dtype == DType::BF16 ? 0x1p-7 : 1e-5);
+  reference::GradientResult of;
+  const BackwardOperands operands = l.operands();
+  of.forward = take(reference::attention(mod.module(), l.captures, operands));
+  checkBounds("out", out.view, of.forward.out,
+              take(reference::errorBounds(mod.module(), l.captures, operands, of,
+                                          reference::arithmeticOf(dtype, dtype, false), {}))
+                  .out);
   for (int64_t i = 0; i < lse.view.elements(); ++i) REQUIRE(static_cast<const float*>(lse.view.data)[i] == 0);
 }
 
@@ -127,6 +150,14 @@ TEST_CASE("the naive backward kernel goes through weight_mod", "[on-host]") {
     compare("dk", got.dK.view, want.dK.view, 1e-5);
     compare("dv", got.dV.view, want.dV.view, 1e-5);
     if (!names.empty()) compare("bias", got.bias.view, want.bias.view, 1e-4);
+    const Mod derived = take(gradientMod(mod, names));
+    const ir::CaptureGradients& places = captureGradients(derived);
+    const reference::GradientResult of = take(reference::gradients(derived.module(), l.captures, operands, places));
+    const reference::ErrorBounds bounds = take(reference::errorBounds(
+        derived.module(), l.captures, operands, of, reference::arithmeticOf(DType::F32, DType::F32, false), places));
+    checkBounds("dq", got.dQ.view, of.dQ, bounds.dQ);
+    checkBounds("dk", got.dK.view, of.dK, bounds.dK);
+    checkBounds("dv", got.dV.view, of.dV, bounds.dV);
   }
 }
 

@@ -52,7 +52,7 @@ struct CheckOptions : ExplainOptions {
 std::string checkText(const ModExplanation& all) {
   const Mod& mod = all.mod;
   return fmt::format("{}: ok\nfunctions   {}\n", mod.name(), functionsText(mod)) + choicesText(mod) + masksText(mod) +
-         capturesText(mod) + operationsText(all.operations) + variantsText(all.variants) +
+         capturesText(mod) + operationsText(all.operations, mod) + variantsText(all.variants) +
          labelled("conditions", all.conditions,
                   [](const LaunchCondition& one) { return one.words + lineText(one.line); }) +
          gathers(all.gathers) +

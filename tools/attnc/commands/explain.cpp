@@ -82,7 +82,7 @@ std::string explainText(const Mod& mod, const Explanation& all, const ProblemOpt
          kindText(all.preparation, all.sources) +
          fmt::format("problem     {}\n", extentsText(all.preparation.problem)) + sequencesText(kernel.options()) +
          valuesLine(all.scalars, options) + workText(all.census, all.boxes, all.preparation, mod.hasMaskMod()) +
-         operationsText(all.operations) + variantsText(all.variants) + perVariantText(all) +
+         operationsText(all.operations, mod) + variantsText(all.variants) + perVariantText(all) +
          scoreText(all.perScore, kernel.kvLoop()) + gradientsText(all.gradients) + timesText(all);
 }
 

@@ -139,7 +139,8 @@ Status runProbe(ProbeOptions& options) {
       fmt::format("{} at b = {}, h = {}, q_idx = {}, kv_idx = {}\n", mod.name(), place.b, place.h, place.q, place.kv);
   if (std::string values = valuesText(operands->captures); !values.empty()) text += "values    " + values + "\n";
   text += given->text;
-  if (probed->scoreMod) text += functionText("score_mod", *probed->scoreMod, mod.text());
+  if (probed->scoreMod)
+    text += functionText(mod.hasWeightMod() ? "weight_mod" : "score_mod", *probed->scoreMod, mod.text());
   if (probed->maskMod) text += functionText("mask_mod", *probed->maskMod, mod.text());
   if (probed->sinkMod) text += functionText("sink_mod, of the row", *probed->sinkMod, mod.text());
   if (probed->probMod) text += functionText("prob_mod, of a weight of 1", *probed->probMod, mod.text());

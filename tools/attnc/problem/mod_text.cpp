@@ -60,9 +60,11 @@ std::string levelsText(const OperationCounts& count) {
   return text.empty() ? "none" : text;
 }
 
-std::string operationsText(const ModOperations& operations) {
+std::string operationsText(const ModOperations& operations, const Mod& mod) {
   std::string text;
-  if (operations.scoreMod) text += fmt::format("operations  score_mod: {}\n", levelsText(*operations.scoreMod));
+  if (operations.scoreMod)
+    text += fmt::format("operations  {}: {}\n", mod.hasWeightMod() ? "weight_mod" : "score_mod",
+                        levelsText(*operations.scoreMod));
   if (operations.maskMod) text += fmt::format("operations  mask_mod: {}\n", levelsText(*operations.maskMod));
   if (operations.sinkMod) text += fmt::format("operations  sink_mod: {}\n", levelsText(*operations.sinkMod));
   if (operations.probMod) text += fmt::format("operations  prob_mod: {}\n", levelsText(*operations.probMod));

@@ -34,7 +34,7 @@ std::string levelsText(const OperationCounts& count);
 
 /// Returns lines "operations  score_mod: 1 head, 2 element", one for each function that the mod has, and one for
 /// d_score.
-std::string operationsText(const ModOperations& operations);
+std::string operationsText(const ModOperations& operations, const Mod& mod);
 /// Returns a line "choice" for each mod that a mod chooses between; empty if it has one.
 std::string variantsText(const std::vector<ModVariant>& variants);
 
