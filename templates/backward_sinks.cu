@@ -22,11 +22,24 @@
 namespace attnc::backward_sinks {
 
 static_assert(kBlockM == 32 * kWarps);
-constexpr bool kMoves = requires { &Mod::t_score; };
+template <class M> constexpr bool kHasTangents = requires { &M::t_score; };
+constexpr bool kMoves = kHasTangents<Mod>;
 using Params = Choose<kMoves, TangentCaptureParams, CaptureParams>::Type;
 
 ATTNC_DEVICE const BackwardParams& backward_of(const CaptureParams& p) { return p.backward; }
 ATTNC_DEVICE const BackwardParams& backward_of(const TangentCaptureParams& p) { return p.tangents.backward; }
+
+/// Returns the tangent of a row's gradient `grad`; 0 without tangents. `weight`: of the sink.
+template <class M>
+ATTNC_DEVICE float tangent_of(const CaptureParams&, const ModArgs&, const pairs::QueryRow&, float, float) {
+  return 0.f;
+}
+template <class M>
+ATTNC_DEVICE float tangent_of(const TangentCaptureParams& p, const ModArgs& args, const pairs::QueryRow& row,
+                              float weight, float grad) {
+  const float t_sink = t_sink_of<M>(args, row.head, row.row, {row.b, row.h, row.position, 0});
+  return grad * (t_sink - p.tangents.t_lse[row.index]) - weight * p.tangents.t_delta[row.index];
+}
 
 /// Returns the sum over the CTA in its thread 0. Called by all threads.
 ATTNC_DEVICE float sum_of_cta(float x, float* scratch) {
@@ -61,12 +74,7 @@ extern "C" __global__ void __launch_bounds__(32 * kWarps)
   }
   if (weight != 0.f && (!given.delta || kMoves || is_large(row.lse))) weight /= backward.row_sums[row.index];
   const float grad = exists && weight != 0.f ? -weight * delta : 0.f;
-  float t_grad = 0.f;
-  if constexpr (kMoves)
-    if (exists && weight != 0.f) {
-      const float t_sink = t_sink_of<Mod>(args, row.head, row.row, {b, h, row.position, 0});
-      t_grad = grad * (t_sink - p.tangents.t_lse[row.index]) - weight * p.tangents.t_delta[row.index];
-    }
+  const float t_grad = exists && weight != 0.f ? tangent_of<Mod>(p, args, row, weight, grad) : 0.f;
 
   Mod::sink_gradients([&](auto gradient) { // SEAM(sink_gradients)
     using Gradient = decltype(gradient);

@@ -6,6 +6,7 @@
 #include "api/own_stack.h"
 #include "dsl/frontend.h"
 #include "ir/import.h"
+#include "ir/reductions.h"
 #include "passes/pipeline.h"
 #include "support/try.h"
 
@@ -52,6 +53,9 @@ Expected<ir::Module> join(const std::vector<Mod>& mods, std::string_view which) 
       return Error::environment(
           fmt::format("choice: {} has a weight_mod, and a launch has a softmax or none", mod.name()),
           "choose between mods without one");
+    if (!ir::reductionsOf(from).empty())
+      return Error::environment(fmt::format("choice: {} has outputs", mod.name()),
+                                "choose between mods without outputs");
     auto import = ir::Import::into(*module, from);
     if (!import)
       return Error::environment(fmt::format("choice: {}", import.error().message),

@@ -168,13 +168,17 @@ Expected<Mod> Mod::parseIr(std::string_view text, std::string_view name) {
                       "it: write `prob * factor`, `prob / number`, or `where(keep, prob * factor, 0.0)`",
                       readable(name)),
           {});
-    if (module->output(ir::kWeight) && (module->output(ir::kProbFactor) || module->output(ir::kSink)))
-      return Error::mod(
-          fmt::format("{}: a weight_mod takes the place of the softmax, of which prob_mod and sink_mod are: "
-                      "leave these out",
-                      readable(name)),
-          {});
     ir::composeWeight(*module);
+    if (const std::optional<ir::Value> isWeight = module->output(ir::kIsWeight)) {
+      const bool isAlone =
+          !module->output(ir::kProbFactor) && !module->output(ir::kSink) && ir::reductionsOf(*module).empty();
+      if (!isAlone || !module->output(ir::kScore) || !module->isConst(*isWeight) || !module->integer(*isWeight))
+        return Error::mod(
+            fmt::format("{}: a weight_mod takes the place of the softmax, of which prob_mod, sink_mod and "
+                        "outputs are: leave these out; `is_weight` is true, next to `score`",
+                        readable(name)),
+            {});
+    }
     for (const ir::OutputRole* role = ir::kDerivedRoles; role != std::end(ir::kRoles); ++role)
       if (module->output(*role))
         return Error::mod(fmt::format("{}: the output `{}` is derived by attnc, a mod has `score` and `mask`",

@@ -323,8 +323,10 @@ Expected<Gradients> differentiate(const ir::Module& module, llvm::ArrayRef<std::
     return differentiate(without, captures, options, withTangents);
   }
   if (withTangents && module.output(ir::kIsWeight))
-    return Error::environment("mods with a weight_mod have no tangents, and so no second derivatives",
-                              "leave the weight_mod out");
+    return Error::environment(
+        "mods with a weight_mod, and prob_mods that are no multiple of prob, have no tangents, and "
+        "so no second derivatives",
+        "leave the weight_mod out, or write `prob * factor`");
   if (const std::optional<Value> factor = module.output(ir::kProbFactor)) {
     const std::vector<bool> needed = ir::neededBy(module, *factor);
     for (uint32_t id = 0; id < module.size(); ++id)

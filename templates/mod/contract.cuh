@@ -27,9 +27,8 @@
 //     static constexpr bool kHasProbMod          defined only if prob_factor() exists
 //     static constexpr bool kDrops               defined only if there are the parts of dropout, in place of
 //                                                prob_factor(): algo/drops.cuh
-//     static constexpr bool kIsWeight            defined only if score() is the weight that multiplies V, in place of
-//     the
-//                                                softmax
+//     static constexpr bool kIsWeight            defined only if score() is the weight that multiplies V, and there is
+//                                                no softmax
 //     static constexpr bool kHasSink             defined only if sink() exists
 //     static constexpr bool kHasOffsets          defined only if q_offset() exists
 //     static constexpr int kVariants             defined only if sequences have different mods: their number. Each is a

@@ -103,6 +103,7 @@ TEST_CASE("the kernels of an emitted file have different C names") {
   for (const auto& entry : std::filesystem::directory_iterator(kMods)) {
     if (entry.path().extension() != ".py") continue;
     for (const char* options : {"", " --kernel backward", " --kernel decode"}) {
+      if (entry.path().stem() == "sigmoid" && options == std::string(" --kernel decode")) continue; // has none
       const std::string file = emitted("--stage cu --arch sm_90a --head-dim 64 " + entry.path().string() + options);
       std::set<std::string> names;
       size_t kernels = 0;

@@ -101,6 +101,55 @@ class Torch(unittest.TestCase):
                 for is_, be in zip(*results):
                     torch.testing.assert_close(is_.double(), be.double(), rtol=1e-5, atol=2e-5)
 
+    def test_a_power_is_taken_by_what_it_is(self):
+        from attnc.torch import flex_attention
+
+        qkv = [x.detach() for x in self.inputs[:3]]
+        power = lambda n: flex_attention(*qkv, enable_gqa=True, prob_mod=lambda prob, *at: prob**n)
+        plain = flex_attention(*qkv, enable_gqa=True)
+        torch.testing.assert_close(power(1), plain)
+        self.assertGreater(float((power(2) - plain).abs().max()), 0.1)
+        torch.testing.assert_close(power(1), plain)
+
+    def test_scores_of_minus_infinity_weigh_nothing(self):
+        from attnc.torch import create_block_mask, flex_attention
+
+        q, k, v, _ = self.inputs
+        pad = torch.where(torch.arange(L) < 5, -math.inf, 0.0)
+        causal = create_block_mask(lambda b, h, q, k: q >= k, None, None, L, L, "cpu")  # rows 0 to 4 have no live score
+        results = []
+        for score_mod in (lambda s, b, h, q, k: s + pad[k], lambda s, b, h, q, k: torch.where(k < 5, -math.inf, s)):
+            out = flex_attention(q, k, v, score_mod, causal, enable_gqa=True, prob_mod=lambda prob, *at: prob * prob + 0.1)
+            results.append((out, *torch.autograd.grad(out.sum(), (q, k, v))))
+        self.assertEqual(float(results[0][0][:, :, :5].abs().max()), 0.0)
+        for one, other in zip(*results):
+            self.assertFalse(one.isnan().any())
+            torch.testing.assert_close(one, other)
+
+    def test_scores_themselves_are_weights_in_graphs(self):
+        from attnc.torch import flex_attention
+
+        q, k, v = (x.detach() for x in self.inputs[:3])
+        linear = lambda q, k, v: flex_attention(q, k, v, enable_gqa=True, weight_mod=lambda score, *at: score)
+        expected = q @ k.repeat_interleave(2, 1).mT / D**0.5 @ v.repeat_interleave(2, 1)
+        for attend in (linear, torch.compile(linear, backend="aot_eager", fullgraph=True)):
+            torch.testing.assert_close(attend(q, k, v), expected, rtol=1e-4, atol=1e-4)
+
+    def test_explain_tells_two_launches(self):
+        from attnc.torch import explain
+
+        with self.assertRaisesRegex(attnc.ArgumentError, "makes two launches"):
+            explain(*self.inputs[:3], enable_gqa=True, prob_mod=lambda prob, *at: prob * prob, arch="sm_90a")
+
+    def test_ir_with_a_weight_and_what_is_of_the_softmax_is_refused(self):
+        from attnc.torch import translate
+
+        text = translate(weight_mod=self.weight_of(self.inputs[3])).given()[0]
+        value = text.split("-> ")[-1].strip()
+        for more in (f"output sink(b, h, q_idx) -> {value}", f"output reduce_sum_kv_x(prob, score, b, h, q_idx, kv_idx) -> {value}"):
+            with self.subTest(more), self.assertRaisesRegex(attnc.ModError, "takes the place of the softmax|sink|reduce"):
+                attnc.Mod.parse_ir(f"{text}\n{more}\n")
+
     def test_dropout_is_behind_a_prob_mod_of_any_form(self):
         from attnc.torch import flex_attention
 

@@ -5,6 +5,8 @@ functions of an attention knows two: a score_mod and a mask_mod.
 """
 
 import functools
+import keyword
+import math
 import numbers
 import re
 
@@ -64,7 +66,7 @@ def functions_of(outputs):
     for name, output in (outputs or {}).items():
         if not isinstance(output, Reduced):
             raise TypeError(f"output {name!r} is a {type(output).__name__}: give attnc.reduce_sum(f, axes) or reduce_max")
-        if not isinstance(name, str) or not name.isidentifier() or not name.isascii():
+        if not isinstance(name, str) or not re.fullmatch("[A-Za-z][A-Za-z0-9_]*", name) or keyword.iskeyword(name):
             raise ValueError(f"output {name!r} has no name that a Python variable could have")
         if output.axes not in _KEPT:
             raise ValueError(f"output {name} is over {output.axes!r}: give one of {', '.join(map(repr, _KEPT))}")
@@ -104,9 +106,16 @@ def is_general(error):
     return "times a factor that does not depend on it" in str(error)
 
 
-def weight_mod_of(prob_mod, lse, exp):
-    """Returns the weight_mod that gives the weights of a prob_mod of any form, once lse is known."""
-    return lambda score, b, h, q_idx, kv_idx: prob_mod(exp(score - lse[b, h, q_idx]), b, h, q_idx, kv_idx)
+def weight_mod_of(prob_mod, lse, numpy):
+    """Returns the weight_mod that gives the weights of a prob_mod of any form, once lse is known. `numpy`: torch or jax.numpy.
+    Scores of -inf weigh 0, as masked ones."""
+
+    def weight_mod(score, b, h, q_idx, kv_idx):
+        lives = score > -math.inf
+        prob = numpy.exp(numpy.where(lives, score, 0.0) - numpy.where(lives, lse[b, h, q_idx], 0.0))
+        return numpy.where(lives, prob_mod(prob, b, h, q_idx, kv_idx), 0.0)
+
+    return weight_mod
 
 
 @functools.lru_cache(maxsize=1024)

@@ -106,12 +106,12 @@ def flex_attention(
     Returns out [B, H, L, EV]. With `return_lse`, also returns lse [B, H, L] (float32, natural logarithm). A row without
     a live score gives 0, and its sink as lse, or -inf.
 
-    jax.grad gives gradients of query, key, value, and captured arrays, also through lse. jax.jvp and second derivatives work,
-    by slow kernels; so do jax.jit, jax.vmap and jax.shard_map. In a program that XLA partitions, attention is not split. On
+    jax.grad gives gradients of query, key, value, and captured arrays, also through lse. jax.jvp and second derivatives work;
+    so do jax.jit, jax.vmap and jax.shard_map. In a program that XLA partitions, attention is not split. On
     the CPU, attnc computes with its fp64 reference, slowly; CpuWarning says so once.
 
-    Raises UntranslatableError for a mod that attnc cannot translate, IndexError for a captured array that is too short for its positions, ValueError and TypeError for operands that do not
-    fit.
+    Raises UntranslatableError for a mod that attnc cannot translate, IndexError for a captured array that is too short
+    for its positions, ValueError and TypeError for operands that do not fit.
     """
     if isinstance(scale, jax.core.Tracer):
         raise TypeError("scale is traced: give a Python number, or multiply query by it and give scale=1.0")
@@ -134,7 +134,7 @@ def flex_attention(
             raise
         call = query, key, value, score_mod, block_mask, scale, enable_gqa
         _, lse = flex_attention(*call, True, sink_mod=sink_mod)
-        out = flex_attention(*call, weight_mod=weight_mod_of(prob_mod, lse, jnp.exp))
+        out = flex_attention(*call, weight_mod=weight_mod_of(prob_mod, lse, jnp))
         return (out, lse) if return_lse else out
     if mask_mod is not None:
         warn_of_mask(mask_mod, mods.text, *jax.__path__)

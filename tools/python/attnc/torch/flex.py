@@ -1,7 +1,8 @@
 """FlexAttention's interface: flex_attention with PyTorch's signature, over attnc."""
 
+import collections
+import functools
 import typing
-import weakref
 
 import torch
 from torch.nn.attention import flex_attention as flex
@@ -212,37 +213,35 @@ def with_prob(score_mod, prob_mod, dropout_p, seed_of, tensor, sink_mod=None, we
     return joined(score_mod, prob_mod, sink_mod, weight_mod)
 
 
-_general = weakref.WeakKeyDictionary()  # code of a prob_mod -> whether its weights are no multiples of prob
+@functools.lru_cache(maxsize=1024)
+def _has_general_prob(text):
+    try:
+        Mod.parse_ir(text)
+    except ModError as error:
+        return is_general(error)
+    return False
 
 
-def _is_general(prob_mod, query, key):
-    """Whether a prob_mod is not proved to be prob times a factor. Its code is looked at once."""
-    code = getattr(prob_mod, "__code__", prob_mod)
-    if code not in _general:
-        try:
-            problem = *query.shape[:2], key.shape[1], query.shape[2], key.shape[2]
-            Mod.parse_ir(translate(prob_mod=prob_mod, device=query.device, problem=problem).given()[0])
-            _general[code] = False
-        except ModError as error:
-            _general[code] = is_general(error)
-        except Exception:  # which the call itself will tell
-            return False
-    return _general[code]
+def is_general_prob(prob_mod, query, key):
+    """Whether a prob_mod is not proved to be prob times a factor."""
+    try:
+        problem = *query.shape[:2], key.shape[1], query.shape[2], key.shape[2]
+        return _has_general_prob(translate(prob_mod=prob_mod, device=query.device, problem=problem).given()[0])
+    except Exception:  # which the call itself will tell
+        return False
 
 
 def _in_two_walks(prob_mod, score_mod, sink_mod, return_lse, return_aux, outputs, *operands, **call):
     """Returns what flex_attention() does for a prob_mod of any form. The first launch is for lse. Weights of the softmax are
     then known, and what prob_mod makes of them is a weight_mod."""
+    _check_results(return_lse, return_aux)
     wanted = AuxRequest(lse=True, max_scores=return_aux is not None and return_aux.max_scores)
     _, found = flex_attention(*operands, score_mod, sink_mod=sink_mod, return_aux=wanted, outputs=outputs, **call)
-    weight_mod = weight_mod_of(prob_mod, found.lse, torch.exp)
+    weight_mod = weight_mod_of(prob_mod, found.lse, torch)
     out = flex_attention(*operands, score_mod, weight_mod=weight_mod, **call)
     if return_aux is None:
         return (out, found.lse) if return_lse else out
-    aux = type(found)(found.lse if return_aux.lse else None, found.max_scores)
-    if outputs:
-        aux.__dict__.update(vars(found))
-    return out, aux
+    return out, found if return_aux.lse else found._replace(lse=None)
 
 
 def settled(query, key, value, block_mask, enable_gqa, return_lse, kernel_options, return_aux, arch):
@@ -281,8 +280,9 @@ def flex_attention(
 
     prob_mod(prob, b, h, q_idx, kv_idx) returns the weight that multiplies a row of value, from that of the softmax. If it
     is a multiple of prob by what does not depend on it, one launch computes the pass. Else there are two, the first for
-    lse, and what prob_mod captures has gradients; torch.compile refuses these. `dropout_p` is the share of weights to drop behind it; those left are divided
-    by 1 - dropout_p. Its seed comes from PyTorch's generator of the device, without a wait for the GPU.
+    lse, and what prob_mod captures has gradients; torch.compile refuses these. `dropout_p` is the share of weights to
+    drop behind it; those left are divided by 1 - dropout_p. Its seed comes from PyTorch's generator of the device, without
+    a wait for the GPU.
 
     sink_mod(b, h, q_idx) returns the logit, float32, of one more term of a row's softmax, whose value is 0: an attention
     sink. lse includes it. A captured tensor that it reads, such as the sinks of heads, receives gradients.
@@ -305,8 +305,9 @@ def flex_attention(
     Operands of different dtypes are converted to a common one, as copies, and the result to that of query. Kernels then
     compute in float32 if one of them is float32, or if they are float16 and bfloat16.
 
-    Raises UntranslatableError for a mod that attnc cannot translate, OperandError for a block mask of other lengths or of another device, and NotImplementedError for a NestedTensor, a
-    DTensor, operands without four dims, and head dims that "fp8" does not take.
+    Raises UntranslatableError for a mod that attnc cannot translate, OperandError for a block mask of other lengths or of
+    another device, and NotImplementedError for a NestedTensor, a DTensor, operands without four dims, and head dims that
+    "fp8" does not take.
     """
     given, result_dtype = (query, key, value), None
     is_joined = prob_mod is not None or sink_mod is not None or bool(dropout_p) or weight_mod is not None
@@ -316,7 +317,7 @@ def flex_attention(
         check_weight_mod(prob_mod, dropout_p, sink_mod, wants_lse, has_max, outputs)
     if outputs:
         _check_outputs(outputs, return_aux, kernel_options)
-    if prob_mod is not None and not torch.compiler.is_dynamo_compiling() and _is_general(prob_mod, query, key):
+    if prob_mod is not None and not torch.compiler.is_dynamo_compiling() and is_general_prob(prob_mod, query, key):
         prob_mod = parts(with_prob(None, prob_mod, dropout_p, seed_like, query))[1]
         return _in_two_walks(
             prob_mod, score_mod, sink_mod, return_lse, return_aux, outputs, *given, block_mask=block_mask, scale=scale,
@@ -410,15 +411,15 @@ def _returned(results, return_lse, return_aux, outputs=None):
         aux = lse if return_aux.lse else None, row_max if return_aux.max_scores else None
         if not outputs:
             return out, AuxOutput(*aux)
-        aux = _AuxOutput(*aux)
-        order = sorted(zip(functions_of(outputs), outputs))  # the mod's
-        aux.__dict__.update({name: x for (_, name), x in zip(order, reduced)})
-        return out, aux
+        names = [name for _, name in sorted(zip(functions_of(outputs), outputs))]  # in the mod's order
+        return out, _aux_type(*names)(*aux, *reduced)
     return (out, lse) if return_lse else out
 
 
-class _AuxOutput(AuxOutput):
-    """An AuxOutput whose attributes are also the outputs of a mod."""
+@functools.lru_cache(maxsize=1024)
+def _aux_type(*names):
+    """Returns a type like AuxOutput that also has the outputs of a mod."""
+    return collections.namedtuple("AuxOutput", ("lse", "max_scores", *names), module=__name__)
 
 
 class _NoGradient(torch.autograd.Function):

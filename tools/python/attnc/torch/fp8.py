@@ -153,7 +153,11 @@ class Fp8Call:
             self.of_gradients = Call(of_gradients, *map(torch.empty_like, (q, k, v)), tensors)
             self.signs = _signs(q.shape[-1], q.dtype, q.is_cuda)
 
-    def forward(self, launch, q, k, v, tensors, out, lse, row_max):
+    def outputs_of_mod(self, q):
+        """Returns nothing: outputs are refused next to "fp8"."""
+        return ()
+
+    def forward(self, launch, q, k, v, tensors, out, lse, row_max, reduced=()):
         """As Call.forward(), of q, k and v in 16 bits."""
         rounded = [_empty(x, self.span) for x in (q, k, v)]
         for x, to, rotates in zip((q, k, v), rounded, (True, True, False)):

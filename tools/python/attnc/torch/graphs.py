@@ -181,10 +181,11 @@ def _translation(score_mod, mask_mod, score_captures, mask_captures, problem):
 
 
 def _has(graph, at):
-    """Whether a traced mod is that of joined(), and has the result `at`; one that is the score itself is no prob_mod."""
+    """Whether a traced mod is that of joined(), and has the result `at`; one that is the score itself is no prob_mod or
+    sink_mod, and may be a weight_mod."""
     first, *_, last = graph.graph.nodes
     result = last.args[0]
-    return isinstance(result, (tuple, list)) and len(result) > at and result[at] is not first
+    return isinstance(result, (tuple, list)) and len(result) > at and (at == 3 or result[at] is not first)
 
 
 def _check_one_result(graph):
