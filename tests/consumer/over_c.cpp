@@ -51,6 +51,8 @@ int mods() {
   const ac::Mod copy = mod;
   CHECK(copy.info().capture_count == 4);
   CHECK(std::strcmp(copy.captures().at(0).name, "slopes") == 0);
+  CHECK(copy.info().reduction_count == 0);
+  CHECK(copy.reductions().empty());
   CHECK(mod.astText().find("score_mod") != std::string::npos);
   const auto again = ac::Mod::parseIr(mod.irText());
   CHECK(again && !std::strcmp(again->info().hash, mod.info().hash));

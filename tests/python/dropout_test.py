@@ -104,7 +104,6 @@ class ProbModTest(unittest.TestCase):
     def test_mistakes(self):
         q, k, v = operands(False)
         for prob_mod, kind, told in (
-            (lambda prob, b, h, q_idx, kv_idx: prob * prob, attnc.ModError, "prob_mod is not proved to return `prob` times"),
             (lambda prob, b, h, q_idx: prob, TypeError, "the prob_mod .* must take prob, b, h, q_idx and kv_idx"),
             (lambda prob, b, h, q_idx, kv_idx: (prob, prob), TypeError, "returns a tuple, expected a number"),
             (lambda prob, b, h, q_idx, kv_idx: None, TypeError, "returns nothing"),

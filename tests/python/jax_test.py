@@ -406,7 +406,6 @@ class BehindTheSoftmax(Compared):
             ("dropout_p is 1.5: give the share", ValueError, {"dropout_p": 1.5}),
             ("without dropout_key: give a key", ValueError, {"dropout_p": 0.5}),
             ("prob_mod is a int", TypeError, {"prob_mod": 3}),
-            ("prob_mod is not proved to return", attnc.ModError, {"prob_mod": lambda p, b, h, q, k: p**2}),
             ("the prob_mod .* must take prob, b, h, q_idx and kv_idx", TypeError, {"prob_mod": lambda p, b, h: p}),
         ):  # fmt: skip
             with self.assertRaisesRegex(kind, told):

@@ -231,10 +231,11 @@ def is_general_prob(prob_mod, query, key):
         return False
 
 
-def _in_two_walks(prob_mod, score_mod, sink_mod, return_lse, return_aux, outputs, *operands, **call):
+def _in_two_walks(prob_mod, dropout_p, score_mod, sink_mod, return_lse, return_aux, outputs, *operands, **call):
     """Returns what flex_attention() does for a prob_mod of any form. The first launch is for lse. Weights of the softmax are
     then known, and what prob_mod makes of them is a weight_mod."""
     _check_results(return_lse, return_aux)
+    prob_mod = parts(with_prob(None, prob_mod, dropout_p, seed_like, operands[0]))[1]
     wanted = AuxRequest(lse=True, max_scores=return_aux is not None and return_aux.max_scores)
     _, found = flex_attention(*operands, score_mod, sink_mod=sink_mod, return_aux=wanted, outputs=outputs, **call)
     weight_mod = weight_mod_of(prob_mod, found.lse, torch)
@@ -317,12 +318,14 @@ def flex_attention(
         check_weight_mod(prob_mod, dropout_p, sink_mod, wants_lse, has_max, outputs)
     if outputs:
         _check_outputs(outputs, return_aux, kernel_options)
-    if prob_mod is not None and not torch.compiler.is_dynamo_compiling() and is_general_prob(prob_mod, query, key):
-        prob_mod = parts(with_prob(None, prob_mod, dropout_p, seed_like, query))[1]
-        return _in_two_walks(
-            prob_mod, score_mod, sink_mod, return_lse, return_aux, outputs, *given, block_mask=block_mask, scale=scale,
-            enable_gqa=enable_gqa, kernel_options=kernel_options,
+    in_two_walks = None
+    if prob_mod is not None and not torch.compiler.is_dynamo_compiling():
+        in_two_walks = functools.partial(
+            _in_two_walks, prob_mod, dropout_p, score_mod, sink_mod, return_lse, return_aux, outputs, *given,
+            block_mask=block_mask, scale=scale, enable_gqa=enable_gqa, kernel_options=kernel_options,
         )  # fmt: skip
+        if not is_recorded(query, key, value) and is_general_prob(prob_mod, query, key):
+            return in_two_walks()
     if is_joined:
         score_mod = with_prob(score_mod, prob_mod, dropout_p, seed_like, query, sink_mod, weight_mod)
     is_traced_here = torch.compiler.is_dynamo_compiling()
@@ -380,7 +383,12 @@ def flex_attention(
         if is_traced_here:
             results = attend_in_graph(query, key, value, score_mod, mask_mod, scale, is_joined=is_joined, **options)
         else:
-            results = attend_recorded(query, key, value, score_mod, mask_mod, scale, **options)
+            try:
+                results = attend_recorded(query, key, value, score_mod, mask_mod, scale, **options)
+            except ModError as error:
+                if in_two_walks is None or not is_general(error):
+                    raise
+                return in_two_walks()
     else:
         problem = batch, heads, key.shape[1], q_len, key.shape[2]
         try:
