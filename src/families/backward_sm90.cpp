@@ -235,7 +235,6 @@ std::string unservedByBackwardSm90(const Request& request) {
 
 /// Checks that tensor maps can describe what is read; gradients are stored 16 bytes at a time.
 Status checkBackwardSm90Layout(const LaunchOperands& operands) {
-  if (operands.tangents) return checkTangentsSm90Layout(operands);
   for (auto [name, tensor] : {std::pair("q", &operands.q),
                               {"k", &operands.k},
                               {"v", &operands.v},
@@ -245,7 +244,7 @@ Status checkBackwardSm90Layout(const LaunchOperands& operands) {
                               {"d_k", &operands.dK},
                               {"d_v", &operands.dV}})
     ATTNC_TRY(checkMappable(name, *tensor));
-  return {};
+  return operands.tangents ? checkTangentsSm90Layout(*operands.tangents) : Status();
 }
 
 Expected<ParameterBlock> backwardParametersSm90(const Stage& stage, const LaunchOperands& operands,

@@ -18,16 +18,8 @@ TangentParams tangentParams(const LaunchOperands& operands, const WorkspaceView&
   return params;
 }
 
-Status checkTangentsSm90Layout(const LaunchOperands& operands) {
-  const LaunchOperands::Tangents& tangents = *operands.tangents;
-  for (auto [name, tensor] : {std::pair("q", &operands.q),
-                              {"k", &operands.k},
-                              {"v", &operands.v},
-                              {"d_out", &operands.dOut},
-                              {"d_q", &operands.dQ},
-                              {"d_k", &operands.dK},
-                              {"d_v", &operands.dV},
-                              {"the tangent of q", &tangents.q},
+Status checkTangentsSm90Layout(const LaunchOperands::Tangents& tangents) {
+  for (auto [name, tensor] : {std::pair("the tangent of q", &tangents.q),
                               {"the tangent of k", &tangents.k},
                               {"the tangent of v", &tangents.v},
                               {"the tangent of out", &tangents.out}})
@@ -46,7 +38,7 @@ constexpr int kWidestOfTiles = 128; // head dim of tangents_q_sm80.cu and tangen
 
 Expected<ParameterBlock> tangentBlockSm90(const Stage& stage, const LaunchOperands& operands, const Device&,
                                           const WorkspaceView& workspace) {
-  ATTNC_TRY(checkTangentsSm90Layout(operands));
+  ATTNC_TRY(kBackwardSm90.checkLayout(operands));
   TangentParamsSm90 params{};
   params.base = tangentParams(operands, workspace);
   const LaunchOperands::Tangents& tangents = *operands.tangents;

@@ -11,8 +11,8 @@ std::string unservedTangents(const Request& request, Family family);
 /// Plans them.
 Plan planTangents(const Request& request, Family family);
 
-/// Checks that tensor maps can describe what the Hopper kernels read, and what they store 16 bytes at a time.
-Status checkTangentsSm90Layout(const LaunchOperands& operands);
+/// Checks that tensor maps can describe the tangents that Hopper's kernels read, and rows that they store.
+Status checkTangentsSm90Layout(const LaunchOperands::Tangents& tangents);
 
 /// Returns the TangentParams of a launch.
 TangentParams tangentParams(const LaunchOperands& operands, const WorkspaceView& workspace);

@@ -142,13 +142,15 @@ class Torch(unittest.TestCase):
             explain(*self.inputs[:3], enable_gqa=True, prob_mod=lambda prob, *at: prob * prob, arch="sm_90a")
 
     def test_ir_with_a_weight_and_what_is_of_the_softmax_is_refused(self):
-        from attnc.torch import translate
-
-        text = translate(weight_mod=self.weight_of(self.inputs[3])).given()[0]
-        value = text.split("-> ")[-1].strip()
-        for more in (f"output sink(b, h, q_idx) -> {value}", f"output reduce_sum_kv_x(prob, score, b, h, q_idx, kv_idx) -> {value}"):
-            with self.subTest(more), self.assertRaisesRegex(attnc.ModError, "takes the place of the softmax|sink|reduce"):
-                attnc.Mod.parse_ir(f"{text}\n{more}\n")
+        score, weight = "output score(score, b, h, q_idx, kv_idx) -> %score", "output is_weight() -> true"
+        self.assertTrue(attnc.Mod.parse_ir(f"{score}\n{weight}\n").has_weight_mod)
+        for lines in (
+            [score, weight, "output sink(b, h, q_idx) -> 1.0"],
+            [score, weight, "output reduce_sum_kv_x(prob, score, b, h, q_idx, kv_idx) -> %prob"],
+            [score, "output is_weight() -> false"], ["output mask(b, h, q_idx, kv_idx) -> true", weight],
+        ):  # fmt: skip
+            with self.subTest(lines), self.assertRaisesRegex(attnc.ModError, "weight_mod takes the place of the softmax"):
+                attnc.Mod.parse_ir("\n".join(lines) + "\n")
 
     def test_dropout_is_behind_a_prob_mod_of_any_form(self):
         from attnc.torch import flex_attention

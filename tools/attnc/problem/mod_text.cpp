@@ -45,7 +45,7 @@ std::string capturesText(const Mod& mod) {
          labelled("outputs", mod.reductions(), [](const CaptureInfo& output) {
            const bool isOfKeys = output.extent.back() == "KV_LEN";
            return declaration(output) +
-                  (isOfKeys ? ", by a walk along Q" : ", by a walk along KV; the largest score by none");
+                  (isOfKeys ? ", by a walk along Q" : ", by a walk along KV unless it is the largest score");
          });
 }
 
