@@ -85,17 +85,17 @@ class Mod:
         return tensors
 
     def functions(self, values, device):
-        """Returns (score_mod, mask_mod, prob_mod) of all indices at once: (score [B, H, Q, KV]) -> the same, () -> bool [B,
-        H, Q, KV], (prob) -> the same. None for a missing function."""
+        """Returns {score_mod, mask_mod, prob_mod, weight_mod, sink_mod: of all indices at once}: (score [B, H, Q, KV]) -> the
+        same, () -> bool [B, H, Q, KV], (prob) -> the same, (score) -> the same, () -> [B, H, Q]. None for a missing function."""
         names = self.namespace(values)
         indices = [torch.arange(values[extent], dtype=torch.int32, device=device)
                    for extent in ("B", "H", "Q_LEN", "KV_LEN")]
 
-        def everywhere(function, *score):
-            for i in reversed(range(4)):
-                function = torch.vmap(function, in_dims=(*[0] * len(score), *(0 if j == i else None for j in range(4))))
+        def everywhere(function, axes, *score):
+            for i in reversed(range(axes)):
+                function = torch.vmap(function, in_dims=(*[0] * len(score), *(0 if j == i else None for j in range(axes))))
             with Gathers():
-                return function(*score, *indices)
+                return function(*score, *indices[:axes])
 
         def tensor(function):  # vmap takes tensors alone
             def wrapped(*args):
@@ -103,10 +103,12 @@ class Mod:
                 is_traced = isinstance(result, torch.Tensor)
                 return result if is_traced else torch.full_like(args[0], result, dtype=torch.bool)
             return wrapped
-        score_mod, mask_mod, prob_mod = (names.get(f"{kind}_mod") for kind in ("score", "mask", "prob"))
-        return (score_mod and functools.partial(everywhere, score_mod),
-                mask_mod and functools.partial(everywhere, tensor(mask_mod)),
-                prob_mod and functools.partial(everywhere, prob_mod))
+        if mask_mod := names.get("mask_mod"):
+            names["mask_mod"] = tensor(mask_mod)
+        if sink_mod := names.get("sink_mod"):
+            names["sink_mod"] = lambda *at: torch.as_tensor(sink_mod(*at), device=device)
+        axes = {"score_mod": 4, "mask_mod": 4, "prob_mod": 4, "weight_mod": 4, "sink_mod": 3}
+        return {name: name in names and functools.partial(everywhere, names[name], count) for name, count in axes.items()}
 
 
 def extents_of(q, k):
@@ -122,16 +124,21 @@ def attention(mod, tensors, scalars, products=torch.float64):
     k, v = (x.to(products).repeat_interleave(group, 1) for x in (k, v))
     score = (q.to(products) @ k.mT).to(wide) / q.shape[-1] ** 0.5
     captures = {name: x.float() if x.is_floating_point() else x for name, x in tensors.items() if name in mod.captures}
-    score_mod, mask_mod, prob_mod = mod.functions({**extents_of(q, tensors["k"]), **scalars, **captures}, q.device)
-    if score_mod:
+    mods = mod.functions({**extents_of(q, tensors["k"]), **scalars, **captures}, q.device)
+    if score_mod := mods["score_mod"]:
         score = score_mod(score.float()).to(wide)
-    live = mask_mod() if mask_mod else torch.ones_like(score, dtype=torch.bool)
+    live = mods["mask_mod"]() if mods["mask_mod"] else torch.ones_like(score, dtype=torch.bool)
     seen = live.any(-1, keepdim=True)
     score = score.masked_fill(~live, -torch.inf).masked_fill(~seen, 0)  # avoids NaN, which would spoil gradients
     lse = score.logsumexp(-1, keepdim=True)
+    if sink_mod := mods["sink_mod"]:
+        lse = torch.logaddexp(lse, sink_mod().to(wide)[..., None])
     weights = torch.where(live & seen, (score - lse).exp(), 0)
-    if prob_mod:
+    if prob_mod := mods["prob_mod"]:
         weights = prob_mod(weights)
+    if weight_mod := mods["weight_mod"]:
+        weights = torch.where(live, weight_mod(score.float()).to(wide), 0)
+        lse = torch.zeros_like(lse)
     out = weights.to(products) @ v
     return out, lse.masked_fill(~seen, -torch.inf).squeeze(-1)
 
@@ -145,7 +152,7 @@ def gradients(mod, tensors, scalars, products=torch.float64):
               for name, x in floats.items()}
     out, lse = attention(mod, {**tensors, **leaves}, scalars, products)
     results, given = [out], [tensors["dout"].to(out.dtype)]
-    if "dlse" in tensors:
+    if "dlse" in tensors and lse.requires_grad:
         results.append(lse)
         given.append(torch.where(lse.isfinite(), tensors["dlse"].to(lse.dtype), 0))
     found = torch.autograd.grad(results, list(leaves.values()), given, allow_unused=True)

@@ -156,7 +156,7 @@ class DerivativesTest(unittest.TestCase):
     def near(self, actual, expected, limit=1e-5, what=""):
         self.assertEqual(len(actual), len(expected))
         for place, (x, y) in enumerate(zip(actual, expected)):
-            self.assertLess(relative_error(x.detach().cpu(), y), limit, f"{what} {place}")
+            self.assertLess(relative_error(x.detach().cpu(), y.detach().cpu()), limit, f"{what} {place}")
 
     def problems(self, count=10):
         for dtype, seeds in ((torch.float32, range(count)), (torch.bfloat16, range(100, 100 + count // 3))):
