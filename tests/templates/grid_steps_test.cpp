@@ -68,7 +68,6 @@ template <class Query, class Own> void checkSteps(std::mt19937& random) {
     const int there = is_beside(own.origin) ? left_of_run(own.origin, p.kv_beside) : Own::kTokens;
     HostCta::run(32, [&] {
       for_each_step<Query>(p, ModArgs{}, own, [&](const Mod::Head& head, int b, int h, const int(&at)[3]) {
-        std::lock_guard lock(HostCta::cta().mutex);
         for (int i = int(threadIdx.x); i < Query::kTokens; i += 32) {
           bool exists;
           const Token q = find_token(Query(), at, i, p.q_extent, p.q_beside, exists);

@@ -1,15 +1,13 @@
-// Runs a CTA of device code on the host: a host thread for each of its threads, and emulated hardware functions.
+// Runs a CTA of device code on the host: a fiber for each of its threads, and emulated hardware functions.
 // Include it before the templates. All threads of a CTA must call all functions together.
 #pragma once
 
+#include <ucontext.h>
+
 #include <algorithm>
-#include <barrier>
 #include <bit>
 #include <cmath>
 #include <functional>
-#include <mutex>
-#include <optional>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -18,29 +16,41 @@ namespace attnc {
 struct ThreadIndex { // named, so that all files of a program share the variable
   unsigned x;
 };
-inline thread_local ThreadIndex threadIdx;
-[[maybe_unused]] inline thread_local struct { unsigned x; } blockIdx, gridDim;
+inline ThreadIndex threadIdx;
+[[maybe_unused]] inline struct { unsigned x; } blockIdx, gridDim;
 
 class HostCta {
 public:
-  /// Calls body() in each of `threads` threads.
+  /// Calls body() in each of `threads` threads, which take turns at barriers: first to last, then last to first.
   template <class Body> static void run(int threads, Body body) {
-    cta().sync.emplace(threads);
-    cta().words.assign(size_t(threads), 0);
-    std::vector<std::thread> all;
-    for (int i = 0; i < threads; ++i)
-      all.emplace_back([&, i] {
-        threadIdx.x = unsigned(i);
-        body();
-        cta().sync->arrive_and_drop();
-      });
-    for (std::thread& thread : all) thread.join();
+    HostCta& c = cta();
+    c.words.assign(size_t(threads), 0);
+    c.body = std::ref(body);
+    std::vector<Fiber> fibers(size_t(threads), Fiber{});
+    if (c.stacks.size() < fibers.size()) c.stacks.resize(fibers.size(), std::vector<char>(kStackBytes));
+    for (Fiber& fiber : fibers) {
+      getcontext(&fiber.context);
+      std::vector<char>& stack = c.stacks[size_t(&fiber - fibers.data())];
+      fiber.context.uc_stack.ss_sp = stack.data();
+      fiber.context.uc_stack.ss_size = stack.size();
+      fiber.context.uc_link = &c.main;
+      makecontext(&fiber.context, &HostCta::call, 0);
+    }
+    for (bool isForward = true, isAny = true; std::exchange(isAny, false); isForward = !isForward)
+      for (size_t i = 0; i < fibers.size(); ++i) {
+        const size_t place = isForward ? i : fibers.size() - 1 - i;
+        c.current = &fibers[place];
+        if (c.current->isDone) continue;
+        threadIdx.x = unsigned(place);
+        swapcontext(&c.main, &c.current->context);
+        isAny = true;
+      }
   }
   static HostCta& cta() {
     static HostCta instance;
     return instance;
   }
-  void wait() { sync->arrive_and_wait(); }
+  void wait() { swapcontext(&current->context, &main); }
   /// Whether `holds` is true in some thread.
   bool any(bool holds) {
     words[threadIdx.x] = float(holds);
@@ -66,10 +76,21 @@ public:
     wait();
     return all;
   }
-  std::mutex mutex;
 
 private:
-  std::optional<std::barrier<>> sync;
+  static constexpr size_t kStackBytes = 1 << 17;
+  struct Fiber {
+    ucontext_t context;
+    bool isDone = false;
+  };
+  static void call() {
+    cta().body();
+    cta().current->isDone = true;
+  }
+  std::function<void()> body;
+  ucontext_t main;
+  Fiber* current = nullptr;
+  std::vector<std::vector<char>> stacks;
   std::vector<float> words;
 };
 
@@ -96,19 +117,15 @@ inline int __reduce_max_sync(unsigned, int x) {
 inline int __reduce_add_sync(unsigned, int x) { return HostCta::cta().reduce(x, std::plus<int>()); }
 inline int __popc(unsigned bits) { return std::popcount(bits); }
 template <class T> T atomicAdd(T* to, T amount) {
-  std::lock_guard lock(HostCta::cta().mutex);
   return std::exchange(*to, *to + amount);
 }
 template <class T> T atomicMin(T* to, T other) {
-  std::lock_guard lock(HostCta::cta().mutex);
   return std::exchange(*to, std::min(*to, other));
 }
 template <class T> T atomicMax(T* to, T other) {
-  std::lock_guard lock(HostCta::cta().mutex);
   return std::exchange(*to, std::max(*to, other));
 }
 template <class T> T atomicOr(T* to, T bits) {
-  std::lock_guard lock(HostCta::cta().mutex);
   return std::exchange(*to, *to | bits);
 }
 struct float2 {

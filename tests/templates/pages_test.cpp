@@ -20,14 +20,12 @@ template <int PageSize, int Rows> void checkBlocks(int length, uint64_t seed) {
   std::vector<int> table(size_t((kPositions + PageSize - 1) / PageSize));
   std::mt19937_64 random(seed);
   for (int i = 0; i < int(table.size()); ++i) table[size_t(i)] = i * PageSize < length ? int(random() % 1000) : kNoPage;
-  std::mutex mutex;
   int wrong = 0, readBehind = 0;
   HostCta::run(32, [&] {
     for (int start = 0; start < kPositions; start += Rows) {
       PageBlock<PageSize, Rows> block;
       block.look_up(table.data(), start, length);
       for (int page : block.page) {
-        std::lock_guard lock(mutex);
         readBehind += page == kNoPage;
       }
       for (int i = 0; i < Rows; ++i) {
@@ -35,7 +33,6 @@ template <int PageSize, int Rows> void checkBlocks(int length, uint64_t seed) {
         const int row = (i + int(threadIdx.x) / 8) % Rows;
         const long long offset = block.offset(strides, unsigned(row));
         if (start + row >= length) continue;
-        std::lock_guard lock(mutex);
         wrong += offset != paged_offset<PageSize>(table.data(), strides, start + row);
       }
     }
