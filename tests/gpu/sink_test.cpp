@@ -45,7 +45,7 @@ GPU_TEST_CASE("decode kernels count the sink of a row once", "[gpu]") {
       const HostOperands operands = draw(mod, problem);
       const Outcome expected = runReference(mod, problem, operands);
       for (Family family : familiesFor(mod, problem, {.decode = true})) {
-        if (family == Family::Naive) continue;                              // has no decode kernels
+        if (family == Family::Naive) continue;                         // has no decode kernels
         if (family == Family::Sm80 && problem.headDim > 256) continue; // has no wider ones
         INFO(text << problem.text() << ", family " << int(family));
         const Outcome outcome = runKernel(mod, problem, operands, {.family = family, .decode = true});

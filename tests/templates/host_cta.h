@@ -116,18 +116,10 @@ inline int __reduce_max_sync(unsigned, int x) {
 }
 inline int __reduce_add_sync(unsigned, int x) { return HostCta::cta().reduce(x, std::plus<int>()); }
 inline int __popc(unsigned bits) { return std::popcount(bits); }
-template <class T> T atomicAdd(T* to, T amount) {
-  return std::exchange(*to, *to + amount);
-}
-template <class T> T atomicMin(T* to, T other) {
-  return std::exchange(*to, std::min(*to, other));
-}
-template <class T> T atomicMax(T* to, T other) {
-  return std::exchange(*to, std::max(*to, other));
-}
-template <class T> T atomicOr(T* to, T bits) {
-  return std::exchange(*to, *to | bits);
-}
+template <class T> T atomicAdd(T* to, T amount) { return std::exchange(*to, *to + amount); }
+template <class T> T atomicMin(T* to, T other) { return std::exchange(*to, std::min(*to, other)); }
+template <class T> T atomicMax(T* to, T other) { return std::exchange(*to, std::max(*to, other)); }
+template <class T> T atomicOr(T* to, T bits) { return std::exchange(*to, *to | bits); }
 struct float2 {
   float x, y;
 };
