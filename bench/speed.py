@@ -11,9 +11,11 @@ of each after a rest, with L2 flushed; then all take turns, ABBA, with bursts of
 says joules and MHz.
 
 --out: a JSON line for each case and peer, written when the case is done; cases that the file has are skipped, so the
-same command goes on where the last one stopped. --seconds: no case begins that may end later. --rounds: even, of all
-peers. --peers: modules of peers/ to try. --part I/N: each N-th case from the I-th on, so that N cards of one host take
-turns: a process for each, with CUDA_VISIBLE_DEVICES and a file of its own. --list: the cases in their order, without a GPU.
+same command goes on where the last one stopped. --seconds: of the whole program, imports included: no case
+begins that may end later, and one that lasts longer is given up. --peer-seconds: a peer whose first call takes longer is
+told and not timed. --rounds: even, of all peers. --peers: modules of peers/ to try. --part I/N: each N-th case from the
+I-th on, so that N cards of one host take turns: a process for each, with CUDA_VISIBLE_DEVICES and a file of its own.
+--list: the cases in their order, without a GPU. stderr has what is imported, compiled and timed, with seconds.
 speed_report.py makes tables, front_chart.py draws the chart.
 """
 
@@ -25,6 +27,7 @@ import json
 import pathlib
 import re
 import shlex
+import signal
 import sys
 import time
 
@@ -40,6 +43,32 @@ LIMIT_E4M3 = 0.08  # the same of out, over operands of e4m3: peers also round we
 DTYPES = {"fp16": "float16"}  # others are drawn in bf16
 PROBES = 10  # calls that choose between ways
 SINGLES = 4  # rounds of single calls for one of bursts
+
+
+class TimeIsUp(BaseException):  # peers catch exceptions
+    pass
+
+
+@contextlib.contextmanager
+def within(seconds, error):
+    """Raises the error in the block when the seconds are over; inf: never. Blocks nest. A call into a library ends first."""
+
+    def over(*_):
+        raise error
+
+    outer, _ = signal.getitimer(signal.ITIMER_REAL)
+    if seconds == float("inf") or 0 < outer <= seconds:
+        yield
+        return
+    handler, begin = signal.signal(signal.SIGALRM, over), time.monotonic()
+    try:
+        signal.setitimer(signal.ITIMER_REAL, max(seconds, 1e-3))
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, handler)
+        if outer:
+            signal.setitimer(signal.ITIMER_REAL, max(outer - (time.monotonic() - begin), 1e-3))
 
 
 class Operands:
@@ -100,19 +129,22 @@ def differences(operands, results, expected):
     return found, {name: f"{value:.1e}" for name, value in found.items() if not value <= limit_of(name)}
 
 
-def contender(gpu, operands, peer, expected, is_replayed=False):
-    """If it `is_replayed`, functions are graphs. Returns (its fastest way that is right as a function, a line with what was found), and results if none are expected.
-    The function is None if all ways fail."""
+def contender(gpu, operands, peer, expected, is_replayed, seconds):
+    """Returns (its fastest way that is right as a function, a line with what was found), and results if none are expected.
+    The function is None if all ways fail; if it `is_replayed`, it is a graph. `seconds` are those of a way's first call."""
     line = {"id": operands.case.id, "peer": peer.NAME, "version": peer.version()}
     best, failed, results = None, [], None
+    in_time = lambda: within(seconds, TimeoutError(f"not ready in {seconds:g} s"))
     try:
-        runs = operands.runs(peer)
+        with peers.told(f"  {peer.NAME}: operands"), in_time():
+            runs = operands.runs(peer)
     except Exception as error:
         return None, {**line, "error": peers.reason(error)}, None
     for how, make in runs.items():
         try:
-            run, results_of = make()
-            results = results_of()
+            with peers.told(f"  {peer.NAME}: first call {how}".rstrip()), in_time():
+                run, results_of = make()
+                results = results_of()
             # Self attention next to a neighborhood is another function, and is_other says so.
             off, wrong = ({}, {}) if getattr(peer, "is_other", False) else differences(operands, results, expected or results)
             if wrong:
@@ -134,11 +166,11 @@ def contender(gpu, operands, peer, expected, is_replayed=False):
     return best[1], {**line, **best[2], **({"failed": failed} if failed else {})}, results
 
 
-def contenders(gpu, operands, modules, is_replayed=False):
+def contenders(gpu, operands, modules, options, is_replayed):
     """Returns ({peer: function to time}, {peer: line}) of a case. Without attnc's results nobody is timed."""
     functions, lines, expected = {}, {}, None
     for peer in sorted((peer for peer in modules if peer.serves(operands.case)), key=lambda peer: peer.NAME != OURS):
-        function, lines[peer.NAME], results = contender(gpu, operands, peer, expected, is_replayed)
+        function, lines[peer.NAME], results = contender(gpu, operands, peer, expected, is_replayed, options.peer_seconds)
         if function:
             functions[peer.NAME] = function
         expected = expected or results
@@ -152,10 +184,12 @@ def measure(gpu, operands, modules, options):
     """Returns the lines of a case. Without bursts under load, all take short turns, with L2 flushed: cases that decode call
     by call, and short ones as graphs."""
     case, rounds = operands.case, options.rounds
-    functions, lines = contenders(gpu, operands, modules, not options.burst and case.is_short)
+    functions, lines = contenders(gpu, operands, modules, options, not options.burst and case.is_short)
     if functions and not options.burst:
         turns = {"rounds": rounds * SINGLES, "burst_ms": 0} if case.kind == "decode" else {"rounds": rounds}
-        for name, ms in clocks.in_turns(gpu, functions, **turns).items():
+        with peers.told("  all take turns"):
+            times = clocks.in_turns(gpu, functions, **turns)
+        for name, ms in times.items():
             lines[name] |= {"ms": round(ms, 5), **case.rate(ms)}
     if not functions or not options.burst:
         return list(lines.values())
@@ -189,9 +223,13 @@ def run(gpu, cases, modules, options, operands_of=Operands, measure=measure):
                 return
             operands = None
             try:
-                operands = operands_of(case)
-                with operands.gradients():
-                    lines = measure(gpu, operands, modules, options)
+                with within(options.seconds - (start - begin), TimeIsUp()), peers.told(case.id):
+                    operands = operands_of(case)
+                    with operands.gradients():
+                        lines = measure(gpu, operands, modules, options)
+            except TimeIsUp:
+                print(f"time is up in {case.id}: the same command begins with it, so give more --seconds", flush=True)
+                return
             except Exception as error:  # while all took turns: nobody has a figure
                 lines = [{"id": case.id, "peer": OURS, "error": f"while all took turns: {peers.reason(error)}"}]
             file.write("".join(json.dumps({**line, **about}) + "\n" for line in lines))
@@ -222,6 +260,7 @@ def parsed(arguments, about=__doc__, modules=peers.MODULES, burst=2.0, rounds=2)
     parser.add_argument("--out", metavar="FILE")
     parser.add_argument("--only", default="", metavar="REGEX", help="of ids of cases")
     parser.add_argument("--seconds", type=float, default=float("inf"), metavar="N")
+    parser.add_argument("--peer-seconds", type=float, default=100.0, metavar="N", help="default: %(default)s")
     parser.add_argument("--burst", type=float, default=burst, metavar="SECONDS", help="default: %(default)s")
     parser.add_argument("--rounds", type=int, default=rounds, metavar="N", help="default: %(default)s")
     parser.add_argument("--peers", nargs="+", default=modules, choices=peers.ALL, metavar="MODULE")
@@ -236,6 +275,7 @@ def parsed(arguments, about=__doc__, modules=peers.MODULES, burst=2.0, rounds=2)
     options.cases = slice(int(part[1]) - 1, None, int(part[2]))
     if not options.list and not options.out:
         parser.error("give --out FILE, or --list")
+    options.begin = time.monotonic()
     options.command = shlex.join([pathlib.Path(sys.executable).name, *sys.argv])
     return options
 
@@ -246,12 +286,11 @@ def main(arguments=None):
     if options.list:
         print("\n".join(case.id for case in cases))
         return
-    start = time.monotonic()
     modules = peers.found(options.peers)
     if OURS not in [peer.NAME for peer in modules]:
         sys.exit("speed.py: attnc is not among the peers, and results are compared with its: set ATTNC_LIBRARY")
     gpu = clocks.Gpu()
-    options.seconds -= time.monotonic() - start
+    options.seconds -= time.monotonic() - options.begin
     run(gpu, cases, modules, options)
 
 

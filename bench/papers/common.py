@@ -24,7 +24,7 @@ from results import read_results
 DRY = {64: (40, 24)}  # documents of a dry run
 OPTIONS = """
 --out: a JSON line for each case and peer, written when the case is done; the same command goes on where the last one
-stopped. --only: a regular expression on the ids of cases. --seconds: no case begins that may end later. --part I/N: each
+stopped. --only: a regular expression on the ids of cases. --seconds: of the whole program, imports included; a case that lasts longer is given up. --part I/N: each
 N-th case from the I-th on, for N cards. --burst: seconds of bursts under load, for joules and clocks. --list: the cases in
 their order. --dry: all of it but the times, on tiny tensors of the CPU.
 """
@@ -94,14 +94,16 @@ def run(sections, options, extra=(), before=None):
     if options.list:
         print("\n".join(case.id for case in cases))
         return None
-    begin = time.monotonic()
     modules = [*peers.found(options.peers), *extra]
     if speed.OURS not in [peer.NAME for peer in modules]:
         sys.exit("attnc is not among the peers, and results are compared with its: set ATTNC_LIBRARY")
-    gpu = start(options)
+    with peers.told("start of the GPU"):
+        gpu = start(options)
     if before:
-        before(cases)
-    end, options.seconds = begin + options.seconds, begin + options.seconds - time.monotonic()
+        with peers.told("kernels of all cases"):
+            before(cases)
+    end = options.begin + options.seconds
+    options.seconds = end - time.monotonic()
     operands_of = DryOperands if options.is_dry else speed.Operands
     speed.run(gpu, cases, modules, options, operands_of)
     options.seconds = end - time.monotonic()

@@ -8,9 +8,16 @@ A module has:
   ways(case, q, k, v)         {how: function without arguments that returns out}, in the layout of the operands
 """
 
+import contextlib
 import importlib
 import importlib.metadata
+import os
 import sys
+import time
+
+START = time.monotonic()
+# A case compiles one or two kernels: a pool of processes that import torch would start for them.
+os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
 
 MODULES = ("ours", "flex", "flash2", "flash3", "flash4", "cudnn", "cudnn_flex")
 ALL = (*MODULES, "mem_efficient", "itemized", "flashinfer", "unfused")
@@ -19,12 +26,28 @@ ALL = (*MODULES, "mem_efficient", "itemized", "flashinfer", "unfused")
 def found(names=MODULES):
     """Returns the modules that can be imported."""
     modules = []
+    with told("import torch"), contextlib.suppress(ImportError):
+        importlib.import_module("torch")
     for name in names:
         try:
-            modules.append(importlib.import_module(f"{__name__}.{name}"))
+            with told(f"import {name}"):
+                modules.append(importlib.import_module(f"{__name__}.{name}"))
         except Exception as error:  # a library may also be there in part
             print(f"without {name}: {reason(error)}", file=sys.stderr)
     return modules
+
+
+@contextlib.contextmanager
+def told(what):
+    """Prints to stderr what begins, and its seconds at the end if they are many: imports and first calls may take minutes."""
+    say = lambda text: print(f"[{time.monotonic() - START:6.1f} s] {text}", file=sys.stderr, flush=True)
+    begin = time.monotonic()
+    say(f"{what} ...")
+    try:
+        yield
+    finally:
+        if (seconds := time.monotonic() - begin) > 0.1:
+            say(f"{what}: {seconds:.1f} s")
 
 
 def reason(error):

@@ -109,7 +109,7 @@ def unpack(options):
                 tar.extractall(options.site, filter="data")
         print(f"# {name}", flush=True)
     print(f"export PYTHONPATH={options.site}:{options.site / 'nvidia_cutlass_dsl' / 'dsl_packages'}:$PYTHONPATH "
-          "PYTHONDONTWRITEBYTECODE=1 FLASHINFER_DISABLE_VERSION_CHECK=1")  # fmt: skip
+          "FLASHINFER_DISABLE_VERSION_CHECK=1")  # fmt: skip
 
 
 def modules(options):

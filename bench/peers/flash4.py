@@ -73,9 +73,7 @@ def is_heads_last(case):
 
 def sparse(case, blocks, device, is_transposed):
     """Returns its lists of blocks, out of FlexAttention's: they have one format."""
-    mask = create_block_mask(
-        case.mods(device)[1], None, None, case.length, case.length, device=device, BLOCK_SIZE=blocks, _compile=True
-    )
+    mask = create_block_mask(case.mods(device)[1], None, None, case.length, case.length, device=device, BLOCK_SIZE=blocks)
     prefix = "q" if is_transposed else "kv"
     lists = [f"{prefix}_num_blocks", f"{prefix}_indices", f"full_{prefix}_num_blocks", f"full_{prefix}_indices"]
     return BlockSparseTensorsTorch(*(getattr(mask, name).contiguous() for name in lists), block_size=blocks)

@@ -22,6 +22,6 @@ def ways(case, q, k, v):
     torch._dynamo.reset()  # a limit on what it compiled for one function would end in eager mode
     score_mod, mask_mod = case.mods(q.device)
     lengths = q.shape[2], k.shape[2]
-    mask = mask_mod and create_block_mask(mask_mod, None, None, *lengths, device=q.device, _compile=True)
+    mask = mask_mod and create_block_mask(mask_mod, None, None, *lengths, device=q.device)
     compiled, is_gqa = torch.compile(flex_attention, dynamic=False), case.heads != case.kv_heads
     return {"": lambda: compiled(q, k, v, score_mod=score_mod, block_mask=mask, enable_gqa=is_gqa)}

@@ -13,6 +13,7 @@ import re
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 from unittest import mock
 
@@ -82,6 +83,14 @@ class DryTest(unittest.TestCase):
     def test_time_that_is_up_ends_a_run(self):
         said, results = self.run_dry("flashattention3", "--seconds", "0")
         self.assertIn("time is up before", said)
+        self.assertFalse(results.rows)
+
+    def test_imports_of_peers_count(self):
+        program = importlib.import_module("flexattention")
+        with mock.patch.object(program, "extras", lambda options: time.sleep(1) or ()):
+            said, results = self.run_dry("flexattention", "--seconds", "0.9")
+        self.assertIn("time is up before", said)
+        self.assertIn("import ours", said)
         self.assertFalse(results.rows)
 
 

@@ -10,6 +10,7 @@ import json
 import pathlib
 import sys
 import tempfile
+import time
 import types
 import unittest
 from unittest import mock
@@ -193,7 +194,7 @@ class Made(unittest.TestCase):
 
     def run_speed(self, *modules, cases=CASES, options=()):
         options = speed.parsed(["--out", str(self.out), *options])
-        with contextlib.redirect_stdout(io.StringIO()) as said:
+        with contextlib.redirect_stdout(io.StringIO()) as said, contextlib.redirect_stderr(io.StringIO()):
             speed.run(self.gpu, cases, modules or self.PEERS, options, lambda case: FakeOperands(self.gpu, case))
         return said.getvalue()
 
@@ -251,6 +252,26 @@ class SpeedTest(Made):
         begun = len(self.gpu.calls)
         self.run_speed()
         self.assertEqual(len(self.gpu.calls), begun)
+
+    def test_a_peer_that_is_not_ready_in_time_is_told_and_not_timed(self):
+        slow = FakePeer("slow", {"": (1, 700, 1.0)})
+        runs_of = FakeOperands.runs
+        runs = lambda self, peer: time.sleep(5) if peer is slow else runs_of(self, peer)
+        begin = time.monotonic()
+        with mock.patch.object(FakeOperands, "runs", runs):
+            self.run_speed(self.PEERS[2], slow, cases=CASES[:1], options=["--peer-seconds", "0.1"])
+        self.assertLess(time.monotonic() - begin, 4)
+        by_peer = {line["peer"]: line for line in self.lines()}
+        self.assertEqual(by_peer["slow"]["error"], "TimeoutError: not ready in 0.1 s")
+        self.assertEqual(by_peer["attnc"]["ms"], 1.0)
+
+    def test_a_case_that_outlasts_the_time_is_given_up(self):
+        begin = time.monotonic()
+        with mock.patch.object(FakeOperands, "runs", lambda *_: time.sleep(5)):
+            said = self.run_speed(cases=CASES[:1], options=["--seconds", "0.1", "--burst", "0"])
+        self.assertLess(time.monotonic() - begin, 4)
+        self.assertIn(f"time is up in {CASES[0].id}", said)
+        self.assertEqual(self.lines(), [])
 
     def test_without_bursts_all_take_short_turns(self):
         self.run_speed(cases=CASES[:1], options=["--burst", "0"])
