@@ -12,6 +12,7 @@ sequences have one mod, in the kernel of the choice and in the mod's own.
 import argparse
 import json
 import pathlib
+import re
 import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "tools" / "python"))
@@ -66,11 +67,15 @@ def calls(texts, width):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=argparse.FileType("a"), required=True)
-    out = parser.parse_args().out
+    parser.add_argument("--only", default="", metavar="REGEX", help="of names of mixtures, such as scores-d64")
+    options = parser.parse_args()
+    out = options.out
     gpu = clocks.Gpu()
     about = clocks.about(gpu)
     for width in (128, 64):
         for kind, texts in CHOICES.items():
+            if not re.search(options.only, f"{kind}-d{width}"):
+                continue
             bursts, _ = clocks.abba(gpu, calls(texts, width), BURST, 2)
             ms = {name: sum(burst.ms for burst in taken) / len(taken) for name, taken in bursts.items()}
             for name, taken in bursts.items():
