@@ -1,6 +1,6 @@
 """Reads and checks the result files of a benchmark run: takes JSON lines, returns the best figure per case and peer.
 
-A line is {"id", "peer", "ms", "tflops" or "gbps", "first_call_s", "graph_ms", ...}, or {"id", "peer", "rmse": {tensor:
+A line is {"id", "peer", "ms", "tflops", "gbps" or "images_per_s", "first_call_s", "graph_ms", ...}, or {"id", "peer", "rmse": {tensor:
 error}}, or {"id", "peer", "error"}, or a "ceilings" line that names the GPU and the libraries. Nothing is compared or
 printed here.
 """
@@ -9,7 +9,7 @@ import json
 import math
 import re
 
-UNITS = {"tflops": "TFLOP/s", "gbps": "GB/s", "ms": "ms"}
+UNITS = {"tflops": "TFLOP/s", "gbps": "GB/s", "images_per_s": "images/s", "ms": "ms"}
 CASE_ID = re.compile(
     r"(?P<kind>\w+)-(?P<variant>\w+)-b(?P<batch>\d+)h(?P<heads>\d+)k(?P<kv_heads>\d+)"
     r"-q(?P<q_len>\d+)k(?P<kv_len>\d+)-d(?P<head_dim>\d+)(?:-(?P<rest>.+))?"

@@ -34,7 +34,7 @@ import time
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "tools" / "python"))
 import clocks
 import peers
-from results import read_results
+from results import UNITS, read_results, unit_of
 from workloads import workloads
 
 OURS = "attnc"
@@ -251,7 +251,8 @@ def show(case, lines, seconds):
     for line in lines:
         said = line.get("error")
         if said is None:
-            said = f"{line['ms']:9.4f} ms, {line.get('tflops', line.get('gbps')):7.1f} {'TFLOP/s' if 'tflops' in line else 'GB/s'}"
+            unit = unit_of(line)
+            said = f"{line['ms']:9.4f} ms, {line[unit]:7.1f} {UNITS[unit]}"
             if "joules" in line:
                 said += f" under load, {line['rested_tflops']:.1f} rested, {line['joules']:.3f} J a call, {line['mhz']} MHz"
             said += f"  {line['how']}"

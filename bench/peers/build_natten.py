@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Builds libnatten of some Hopper kernels of NATTEN, without a GPU: the whole of it takes hours on few cores.
 
-  python3 bench/peers/build_natten.py SOURCE BUILD [--python-include DIR] [--jobs N]
+  python3 bench/peers/build_natten.py SOURCE BUILD [--python-include DIR] [--jobs N] [--head-dims N,N]
 
-SOURCE: the unpacked sdist of NATTEN 0.21. Writes BUILD/natten, a package to import: bf16, head dims 64 and 128, causal on
+SOURCE: the unpacked sdist of NATTEN 0.21. Writes BUILD/natten, a package to import: bf16, head dims 64 and 128 if no others are given, causal on
 no axis, on the first one, or on all, of the tiles that NATTEN takes unless it is told others; and its reference kernels of bf16.
 Other kernels throw. The same command goes on where the last one stopped.
 --python-include: headers of the Python that will import it. Needs torch, nvcc and ninja.
@@ -23,7 +23,7 @@ FAMILIES = {"reference_fna": 84, "hopper_fna": 244, "hopper_fna_bwd": 292, "hopp
 SPACES = {"reference": "reference", "hopper_fna": "fna_hopper", "hopper_fna_bwd": "fna_hopper", "hopper_fmha": "fmha_hopper",
           "hopper_fmha_bwd": "fmha_hopper"}  # fmt: skip
 KERNEL = re.compile(
-    r"(?:reference|hopper)_fna\dd(?P<backward>_backward)?_bfloat16(?:_\d+x\d+x(?:64|128))?(?P<schedule>_coop|_pp)?"
+    r"(?:reference|hopper)_fna\dd(?P<backward>_backward)?_bfloat16(?:_\d+x\d+x(?P<width>\d+))?(?P<schedule>_coop|_pp)?"
     r"(?:_Q(?P<tiles>[\dx]+_KV[\dx]+))?_causal(?P<causal>[\dx]+)"
 )
 OF_BACKWARD = ("64_KV128", "8x8_KV16x8", "4x4x4_KV4x4x8")  # the tiles that it takes unless it is told others
@@ -38,10 +38,10 @@ FLAGS = (
 )
 
 
-def is_wanted(kernel):
+def is_wanted(kernel, head_dims=("64", "128")):
     """Whether a kernel of this name is built."""
     found = KERNEL.fullmatch(kernel)
-    if not found:
+    if not found or found["width"] not in (None, *head_dims):
         return False
     causal = found["causal"].replace("x", "")
     if causal.lstrip("1").strip("0") or causal.count("1") not in (0, 1, len(causal)):
@@ -68,7 +68,7 @@ def written(path, text):
     return path
 
 
-def sources(source, build):
+def sources(source, build, head_dims):
     """Makes the kernels' sources. Returns the files to compile. What launches them is one file, since headers take minutes."""
     generated, files, rest = build / "autogen", [], ""
     for family, kernels in FAMILIES.items():
@@ -80,7 +80,7 @@ def sources(source, build):
         built, wanted = set(), []
         for file in sorted((generated / "src/cuda" / folder).glob("*.cu")):
             names = re.findall(r"^void (\w+)\(", file.read_text(), re.MULTILINE)
-            if names and all(map(is_wanted, names)):
+            if names and all(is_wanted(name, head_dims) for name in names):
                 built.update(names)
                 wanted.append(file)
         for i in range(0, len(wanted), TOGETHER):
@@ -122,9 +122,10 @@ def main():
     parser.add_argument("build", type=lambda text: pathlib.Path(text).resolve())
     parser.add_argument("--python-include", default=sysconfig.get_paths()["include"], metavar="DIR")
     parser.add_argument("--jobs", default="1", metavar="N")
+    parser.add_argument("--head-dims", default="64,128", metavar="N,N")
     options = parser.parse_args()
     options.build.mkdir(parents=True, exist_ok=True)
-    files = sources(options.source, options.build)
+    files = sources(options.source, options.build, options.head_dims.split(","))
     shutil.copytree(options.source / "src/natten", options.build / "natten", dirs_exist_ok=True)
     written(options.build / "build.ninja", ninja_text(files, options.source, options.build, options.python_include))
     subprocess.run(["ninja", "-C", options.build, "-j", options.jobs], check=True)

@@ -38,6 +38,7 @@ PROGRAMS = {
     "flexattention": [*DRY, "--only", "causal.*(h4k4|h8k8)"],
     "flashattention3": [*DRY, "--only", "noop|accuracy"],
     "neighborhoods": DRY,
+    "vision": ["--dry", "--rounds", "2", "--only", "classify-nat_tiny|generate"],
     "fna": ["--dry", "--rounds", "2", "--only", "d-[0-5]-b", "--processes", "0"],
 }
 
@@ -169,6 +170,7 @@ class BundleTest(unittest.TestCase):
         for name in ("hopper_fna2d_bfloat16_128x128x128_coop_Q16x8_KV16x8_causal1x0", "reference_fna1d_backward_bfloat16_causal1",
                      "hopper_fna3d_backward_bfloat16_64x128x128_Q4x4x4_KV4x4x8_causal0x0x0"):
             self.assertTrue(is_wanted(name), name)
+        self.assertTrue(is_wanted("hopper_fna1d_bfloat16_64x128x32_Q64_KV128_causal0", ["32"]))
         for name in ("hopper_fna2d_bfloat16_128x128x128_pp_Q16x8_KV16x8_causal1x0", "hopper_fna1d_float16_64x128x64_Q64_KV128_causal0",
                      "hopper_fna2d_bfloat16_64x128x64_Q8x8_KV16x8_causal0x1", "hopper_fna1d_bfloat16_64x128x32_Q64_KV128_causal0",
                      "hopper_fna2d_backward_bfloat16_128x128x64_Q16x8_KV16x8_causal0x0"):
@@ -257,6 +259,18 @@ class PageTest(unittest.TestCase):
         self.assertIn("| 1-D, forward, NATTEN | 120 | 100.0 % | 4.00 |", self.tables("fna"))
         self.assertIn("| 7 x 7 of 32 x 32 | 34.4 % | 1.000 | 2.000 |", self.tables("neighborhoods"))
         self.assertIn("| attnc | 1.00e-03 |", self.tables("flashattention3"))
+
+    def test_a_model_has_images_a_second_and_the_share_of_attention(self):
+        import vision
+
+        with tempfile.TemporaryDirectory() as folder:
+            made = pathlib.Path(folder, "made.jsonl")
+            times = {"attnc": 8.0, "natten": 10.0, "none": 6.0}
+            lines = [{"id": vision.TRAIN[0].id, "peer": peer, "ms": ms, **vision.TRAIN[0].rate(ms)} for peer, ms in times.items()]
+            made.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+            done, text = page_of("vision", read_results([made]))
+        self.assertEqual(done, ["table-8"])
+        self.assertIn("| nat_tiny | 16000 | 25 % | 12800 (1.25) |", text)
 
     def test_committed_pages_have_the_figures_of_the_newest_results_and_no_others(self):
         for name in (*PROGRAMS, "end_to_end"):
