@@ -235,6 +235,7 @@ template <class E> struct Consumer : ConsumerParts {
       if (M::kColumnsLoad) release(k);
       k.advance();
       Rescaling<2> rescaling;
+      if (kChooses<Mod>) rescaling = {}; // NOTE: as above
       const bool exact = step.flags & kStepFew || p.base.row_max;
       if constexpr (kIsWeight<Mod>) {
         scores_to_weights(s);
