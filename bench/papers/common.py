@@ -5,6 +5,7 @@ take short turns with L2 flushed; with --burst, the two clocks of speed.py. page
 """
 
 import argparse
+import contextlib
 import dataclasses
 import pathlib
 import re
@@ -108,6 +109,16 @@ def run(sections, options, extra=(), before=None):
     speed.run(gpu, cases, modules, options, operands_of)
     options.seconds = end - time.monotonic()
     return gpu
+
+
+@contextlib.contextmanager
+def in_time(options):
+    """Gives up what the block does when the time is up that run() left."""
+    try:
+        with speed.within(options.seconds, speed.TimeIsUp()):
+            yield
+    except speed.TimeIsUp:
+        print("time is up in the table of errors: the same command goes on there", flush=True)
 
 
 def done(options):

@@ -124,7 +124,8 @@ def main(arguments=None):
     options = common.parsed(arguments, __doc__, modules=PEERS, burst=0.0, rounds=10)
     gpu = common.run(SECTIONS, options)
     if gpu:
-        accuracy(gpu, options)
+        with common.in_time(options):
+            accuracy(gpu, options)
 
 
 if __name__ == "__main__":

@@ -144,7 +144,8 @@ def main(arguments=None):
     options = common.parsed(arguments, __doc__, modules=peers.ALL, burst=0.0, rounds=10)
     gpu = common.run(SECTIONS, options, () if options.list else extras(options))
     if gpu:
-        accuracy(gpu, options)
+        with common.in_time(options):
+            accuracy(gpu, options)
 
 
 if __name__ == "__main__":

@@ -109,8 +109,8 @@ struct Operands {
 struct Outputs {
   /// [B, H, Q_LEN, DV], dtype of q, last stride 1; BF16 or F16 if q is E4M3. Required by forward kernels.
   std::optional<TensorView> out = {};
-  /// f32 [B, H, Q_LEN], dense: natural log of the sum of exponentials; -inf for a fully masked row. In a ragged batch,
-  /// lse, rowMax and their gradients are [1, H, rows of q].
+  /// f32 [B, H, Q_LEN], dense: natural log of the sum of exponentials; -inf for a fully masked row. If the mod has a
+  /// weight_mod, it is 0. In a ragged batch, lse, rowMax and their gradients are [1, H, rows of q].
   std::optional<TensorView> lse = {};
   /// f32 [B, H, Q_LEN], dense: maximum score of a row in natural units; -inf for a fully masked row. Needs
   /// Feature::RowMax.

@@ -78,7 +78,8 @@ Expected<Frame> Frame::read(const ffi::CallFrame& frame) {
   const std::optional<std::string> mod = textOf(frame.attributes, "mod"),
                                    captures = textOf(frame.attributes, "captures"),
                                    gradients = textOf(frame.attributes, "gradients"),
-                                   tangents = textOf(frame.attributes, "tangents");
+                                   tangents = textOf(frame.attributes, "tangents"),
+                                   outputs = textOf(frame.attributes, "outputs");
   const auto* scale = static_cast<const ffi::Scalar*>(find(frame.attributes, "scale", ffi::kScalar));
   if (!mod || !captures || !scale || scale->dtype != ffi::kF32)
     return wrong("lacks one of the attributes `mod`, `captures` (strings) and `scale` (f32)");
@@ -86,7 +87,9 @@ Expected<Frame> Frame::read(const ffi::CallFrame& frame) {
   made.captures = namesIn(*captures);
   made.hasGradients = gradients.has_value(), made.hasTangents = tangents.has_value();
   made.isBackward = made.hasGradients || made.hasTangents;
+  if (made.isBackward && outputs) return wrong("has the attribute `outputs`, and is no forward pass");
   made.gradients = namesIn(gradients.value_or(""));
+  made.reductions = namesIn(outputs.value_or(""));
   std::memcpy(&made.scale, scale->value, sizeof made.scale);
   ATTNC_TRY_AS(operands, tensorsOf(frame.operands, "operand"));
   ATTNC_TRY_AS(results, tensorsOf(frame.results, "result"));
@@ -95,8 +98,8 @@ Expected<Frame> Frame::read(const ffi::CallFrame& frame) {
   made.hasLseGradient = made.isBackward && operands->size() == least + 1;
   if (operands->size() != least + made.hasLseGradient)
     return wrong(fmt::format("has {} operands, it needs {}", operands->size(), least));
-  const size_t outcomes =
-      (made.hasTangents || !made.isBackward ? 2 : 0) + (made.hasGradients ? 3 + made.gradients.size() : 0);
+  const size_t outcomes = (made.hasTangents || !made.isBackward ? 2 : 0) + made.reductions.size() +
+                          (made.hasGradients ? 3 + made.gradients.size() : 0);
   if (results->size() != outcomes && results->size() != outcomes + 1)
     return wrong(fmt::format("has {} results, it needs {} and a workspace", results->size(), outcomes));
   if (results->size() > outcomes) {
@@ -115,7 +118,7 @@ std::string Frame::key() const {
   std::string key = mod;
   const auto add = [&key](auto number) { key.append(reinterpret_cast<const char*>(&number), sizeof number); };
   add(hasGradients), add(hasTangents);
-  for (const auto* names : {&captures, &gradients}) {
+  for (const auto* names : {&captures, &gradients, &reductions}) {
     add(names->size());
     for (const std::string& name : *names) key.append(name).push_back('\0');
   }
@@ -150,6 +153,8 @@ void Frame::fill(Structs& to) const {
   to.operands.scale = scale, to.operands.has_scale = 1;
   if (!isBackward) {
     to.outputs.out = &results[0], to.outputs.lse = &results[1];
+    for (size_t i = 0; i < reductions.size(); ++i) to.reductions.push_back(capture(reductions[i], results[2 + i]));
+    to.outputs.reductions = to.reductions.data(), to.outputs.reduction_count = to.reductions.size();
     return;
   }
   to.outputs.out = &operands[3], to.outputs.lse = &operands[4];

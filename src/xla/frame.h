@@ -20,7 +20,7 @@ public:
 
   /// The structs of a launch, which point into the frame.
   struct Structs {
-    std::vector<attnc_capture> captures, gradients;
+    std::vector<attnc_capture> captures, gradients, reductions;
     attnc_operands operands;
     attnc_outputs outputs;
     attnc_backward_operands backwardOperands;
@@ -38,8 +38,8 @@ public:
   size_t workspaceBytes = 0;
 
 private:
-  std::vector<std::string> captures, gradients; ///< names
-  std::vector<attnc_tensor> operands, results;  ///< results without the workspace
+  std::vector<std::string> captures, gradients, reductions; ///< names
+  std::vector<attnc_tensor> operands, results;              ///< results without the workspace
   float scale = 0;
   bool hasLseGradient = false, hasTangents = false;
   bool hasGradients = false; ///< whether dq, dk and dv are results

@@ -86,6 +86,13 @@ class DryTest(unittest.TestCase):
         self.assertIn("time is up before", said)
         self.assertFalse(results.rows)
 
+    def test_tables_of_errors_end_in_time(self):
+        program = importlib.import_module("flashattention3")
+        with mock.patch.object(program, "outliers", lambda *_: time.sleep(9)):
+            said, results = self.run_dry("flashattention3", "--only", "accuracy", "--seconds", "2")
+        self.assertIn("time is up in the table of errors", said)
+        self.assertFalse(results.rmse)
+
     def test_imports_of_peers_count(self):
         program = importlib.import_module("flexattention")
         with mock.patch.object(program, "extras", lambda options: time.sleep(1) or ()):

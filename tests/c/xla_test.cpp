@@ -142,6 +142,26 @@ TEST_CASE("a custom call of XLA computes attention and its gradients", "[c]") {
   CHECK_THAT(backward.run(), Catch::Contains("has 6 operands, it needs 7"));
 }
 
+TEST_CASE("a custom call of XLA computes outputs of a mod", "[c]") {
+  Arrays arrays;
+  CustomCall call;
+  arrays.forward(call);
+  const std::string mod = std::string(kMod) + "output reduce_sum_kv_sums(prob, score, b, h, q_idx, kv_idx) -> %prob\n"
+                                              "output reduce_max_h_top(prob, score, b, h, q_idx, kv_idx) -> %score\n";
+  call.texts[2] = {mod.data(), mod.size()}; // in place of kMod
+  REQUIRE(call.run() == "");                // of which none is asked for
+  std::vector<float> sums = {9, 9}, top = {9};
+  call.add(call.results, sums.data(), {1, 1, 2});
+  call.add(call.results, top.data(), {1, 1});
+  CHECK_THAT(call.run(), Catch::Contains("has 4 results, it needs 2 and a workspace"));
+  call.setText("outputs", "sums top ");
+  REQUIRE(call.run() == "");
+  CHECK(sums == std::vector<float>{1, 0}); // the second key is masked
+  CHECK(top[0] == 5.5f);
+  call.setText("gradients", "");
+  CHECK_THAT(call.run(), Catch::Contains("has the attribute `outputs`, and is no forward pass"));
+}
+
 TEST_CASE("handlers of custom calls tell what XLA asks them", "[c]") {
   ffi::Metadata metadata = {sizeof metadata, {}, 0};
   ffi::MetadataExtension question = {{sizeof question, ffi::kMetadataExtension, nullptr}, &metadata};

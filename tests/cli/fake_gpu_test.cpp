@@ -1,4 +1,4 @@
-// What `attnc bench` and `attnc tune` print on a GPU, by fakes of CUDA and NVML (tests/jobs/fake_cuda).
+// What `attnc bench`, `attnc tune` and `attnc run` print on a GPU, by fakes of CUDA and NVML (tests/jobs/fake_cuda).
 #include "command.h"
 #include "variable.h"
 
@@ -41,4 +41,13 @@ NVRTC_TEST_CASE("tune measures under load, and says so") {
   const auto json = nlohmann::json::parse(onFake("tune --json"));
   CHECK(json["underLoad"] == true);
   CHECK(json["kernels"][0]["tiles"].size() > 1);
+}
+
+NVRTC_TEST_CASE("run --verify asks a mod with a weight_mod for no row maximum") {
+  const Outcome outcome = shell("ATTNC_CACHE_MODE=off LD_LIBRARY_PATH=" ATTNC_BINARY_DIR
+                                "/tests/fake_cuda:$LD_LIBRARY_PATH $ATTNC run " ATTNC_SOURCE_DIR
+                                "/dsl/mods/sigmoid.py --random 1,2,1,40,40,16 --verify");
+  INFO(outcome.out << outcome.err);
+  CHECK_THAT(outcome.err, Contains("the GPU's result differs from the fp64 reference")); // the fake computes nothing
+  CHECK_THAT(outcome.out, Contains("\nverify      out") && !Contains("row max") && !Contains("lse"));
 }

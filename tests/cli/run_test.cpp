@@ -133,7 +133,7 @@ TEST_CASE("every library mod runs on random operands and gives finite numbers") 
       Folder folder;
       std::string out = folder / "out.safetensors";
       Outcome outcome =
-          test::attnc("run --device cpu " + entry.path().string() + " --random " + problem + " --lse --out " + out);
+          test::attnc("run --device cpu " + entry.path().string() + " --random " + problem + " --out " + out);
       INFO(outcome.err);
       REQUIRE(outcome.exitCode == 0);
       NamedTensors result = test::readTensors(out);
@@ -411,6 +411,18 @@ TEST_CASE("without a file for it, the result is told in a digest") {
              Contains("mean 1, rms 1, largest magnitude 1, 8 NaN, 8 infinite\n"));
   CHECK(test::attnc("run --device cpu --expr score --in " + in + " --out " + folder / "o").out.find("\nlse") ==
         std::string::npos);
+}
+
+TEST_CASE("a mod with a weight_mod has no lse") {
+  Folder folder;
+  const std::string run = "run " + kMods + "sigmoid.py --random 1,2,1,40,40,16 ", out = folder / "o";
+  const Outcome told = test::attnc(run + "--device cpu --backward");
+  CHECK_THAT(told.out, Contains("\nout ") && Contains("\ndq ") && !Contains("\nlse"));
+  REQUIRE(test::attnc(run + "--device cpu --backward --out " + out).exitCode == 0);
+  CHECK(test::readTensors(out).count("lse") == 0);
+  CHECK_THAT(test::attnc(run + "--device cpu --lse").err,
+             Contains("sigmoid.py has a weight_mod in place of the softmax, so there is no lse") &&
+                 Contains("leave --lse out"));
 }
 
 TEST_CASE("operands come from stdin and results go to stdout where - is said") {

@@ -182,6 +182,9 @@ class Torch(unittest.TestCase):
         ):  # fmt: skip
             with self.subTest(name), self.assertRaisesRegex(ValueError, f"takes the place of the softmax, and {name}"):
                 flex_attention(*qkv, enable_gqa=True, weight_mod=weight_mod, **kwargs)
+        mod = attnc.Mod.parse("def weight_mod(score, b, h, q_idx, kv_idx):\n    return score")
+        with self.assertRaisesRegex(attnc.ArgumentError, "no lse: leave return_lse out"):
+            attnc.attention(mod, *(x.detach() for x in qkv), return_lse=True)
         with self.assertRaisesRegex(TypeError, "weight_mod is a int"):
             flex_attention(*qkv, enable_gqa=True, weight_mod=3)
 

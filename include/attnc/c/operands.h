@@ -48,9 +48,9 @@ typedef struct attnc_operands {
 
 /// The outputs of a launch (Outputs): those asked for, in device memory that the caller owns.
 typedef struct attnc_outputs {
-  size_t struct_size;          ///< sizeof(attnc_outputs).
-  const attnc_tensor* out;     ///< [B, H, Q_LEN, DV], dtype of q, last stride 1. Forward kernels always write it.
-  const attnc_tensor* lse;     ///< f32 [B, H, Q_LEN], dense; natural log; -inf for a fully masked row.
+  size_t struct_size;      ///< sizeof(attnc_outputs).
+  const attnc_tensor* out; ///< [B, H, Q_LEN, DV], dtype of q, last stride 1. Forward kernels always write it.
+  const attnc_tensor* lse; ///< f32 [B, H, Q_LEN], dense; natural log; -inf for a fully masked row; 0 with a weight_mod.
   const attnc_tensor* row_max; ///< f32 [B, H, Q_LEN], dense; natural units; -inf for a fully masked row.
   /// A TENSOR for each output of the mod that is wanted, by name: f32, dense, with the axes that the mod declares
   /// (Outputs::reductions).

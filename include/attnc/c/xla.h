@@ -5,19 +5,21 @@
 /// of XLA is linked. Major version 0 of XLA's FFI is understood.
 ///
 /// Arrays are dense and row-major. A forward pass has the operands q, k, v, then captured tensors. Its results are out
-/// and lse. A backward pass has the operands q, k, v, out, lse, dout, perhaps dlse, then captured tensors. Its results
-/// are dq, dk, dv, then gradients of captures. A pass of tangents (attnc_backward_operands::q_tangent) has the operands
-/// of a backward pass, then q_tangent, k_tangent and v_tangent, then captured tensors, those of directions among them.
-/// Its results are out_tangent and lse_tangent, then those of a backward pass if there is an attribute `gradients`.
+/// and lse, then outputs of the mod. A backward pass has the operands q, k, v, out, lse, dout, perhaps dlse, then
+/// captured tensors. Its results are dq, dk, dv, then gradients of captures. A pass of tangents
+/// (attnc_backward_operands::q_tangent) has the operands of a backward pass, then q_tangent, k_tangent and v_tangent,
+/// then captured tensors, those of directions among them. Its results are out_tangent and lse_tangent, then those of a
+/// backward pass if there is an attribute `gradients`.
 ///
 /// On platform "CUDA" the last result is a workspace, u8 [bytes]. Its size is that of the preparation which
 /// attnc_settle() or attnc_settle_training() makes for these operands. It is missing if that is 0. Each call
 /// initialises it.
 ///
 /// Attribute `mod` is the mod as IR text. Attribute `captures` holds the names of the captured tensors, each followed
-/// by a space. Attribute `gradients` makes the pass a backward one: it holds the names of the captures that get a
-/// gradient, in the same form. Attribute `tangents`, a string, makes it one of tangents. Attribute `scale`, an f32, is
-/// the factor of q k^T.
+/// by a space. Attribute `outputs`, which may be missing, holds the names of the mod's outputs among the results of a
+/// forward pass, in the same form. Attribute `gradients` makes the pass a backward one: it holds the names of the
+/// captures that get a gradient, in the same form. Attribute `tangents`, a string, makes it one of tangents. Attribute
+/// `scale`, an f32, is the factor of q k^T.
 #pragma once
 
 #include "attnc/c/compiler.h"

@@ -69,17 +69,19 @@ JsonReport digestJson(const RunResult& result) {
     all[name] = std::move(one);
   };
   add("out", result.out);
-  add("lse", result.lse);
+  if (result.hasSoftmax) add("lse", result.lse);
   for (const auto& [name, gradient] : result.gradients) add(name, gradient);
   return all;
 }
 
 std::string digestText(const RunResult& result) {
-  const Statistics lse = statisticsOf(result.lse);
   std::string text = tensorText("out", result.out);
-  text += fmt::format("lse         {} f32: ", shapeText(result.lse.shape));
-  text += lse.finite == 0 ? "no finite element" : fmt::format("{:.4g} to {:.4g}", lse.least, lse.greatest);
-  text += counted(lse.below, "rows masked whole (-inf)") + counted(lse.above, "inf") + counted(lse.nan, "NaN") + "\n";
+  if (result.hasSoftmax) {
+    const Statistics lse = statisticsOf(result.lse);
+    text += fmt::format("lse         {} f32: ", shapeText(result.lse.shape));
+    text += lse.finite == 0 ? "no finite element" : fmt::format("{:.4g} to {:.4g}", lse.least, lse.greatest);
+    text += counted(lse.below, "rows masked whole (-inf)") + counted(lse.above, "inf") + counted(lse.nan, "NaN") + "\n";
+  }
   for (const auto& [name, gradient] : result.gradients) text += tensorText(name, gradient);
   return text;
 }

@@ -86,7 +86,7 @@ std::string describeOperands(const HostOperands& operands) {
 Status writeResult(RunResult& result, const ProblemOptions& options, bool isRagged) {
   NamedTensors tensors;
   tensors["out"] = std::move(result.out);
-  if (options.lse || options.backward) tensors["lse"] = std::move(result.lse);
+  if (options.lse || options.backward && result.hasSoftmax) tensors["lse"] = std::move(result.lse);
   if (options.rowMax) tensors["row_max"] = std::move(result.rowMax);
   tensors.merge(result.gradients);
   tensors.merge(result.cache);
@@ -136,8 +136,12 @@ JsonReport operandsJson(const HostOperands& operands) {
 }
 
 /// Does the work, once the command line is parsed. Returns the exit code, if it told what happened.
-Expected<int> runSteps(const ProblemOptions& options) {
+Expected<int> runSteps(ProblemOptions options) {
   ATTNC_TRY_AS(mod, loadMod(options));
+  options.hasSoftmax = !mod->hasWeightMod();
+  if (options.lse && !options.hasSoftmax)
+    throw wrongUsage("--lse", mod->name() + " has a weight_mod in place of the softmax, so there is no lse",
+                     "leave --lse out");
   ATTNC_TRY_AS(pinnedMod, pinned(*mod, options.kernel));
   std::string whyNoGpu;
   ATTNC_TRY_AS(context, chooseDevice(options, whyNoGpu));
@@ -156,6 +160,7 @@ Expected<int> runSteps(const ProblemOptions& options) {
                  return *context ? runOnGpu(**context, *pinnedMod, *operands, options)
                                  : runOnCpu(*mod, *operands, options);
                }));
+  result->hasSoftmax = options.hasSoftmax;
   if (!result->warning.empty()) printMessage("attnc: warning: " + result->warning + "\n");
   std::string summary = describeOperands(*operands) + result->summary;
   if (!options.savedOperands.empty()) summary += savedText(options);

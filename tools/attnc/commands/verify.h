@@ -29,6 +29,7 @@ struct CheckedOutput {
 /// row of q, k, v or dout is not.
 struct Verification {
   CheckedOutput out, lse, rowMax;
+  bool hasSoftmax = true;                                       ///< Whether lse and rowMax were compared.
   std::vector<std::pair<std::string, CheckedOutput>> gradients; ///< with --backward, by name
   std::vector<std::pair<std::string, int64_t>> nonFiniteRows;   ///< of operands that have non-finite rows
   int64_t passedOver = 0;  ///< elements that are NaN because of these and are not compared

@@ -52,6 +52,7 @@ struct ProblemOptions {
   std::vector<std::string> sets; ///< NAME=VALUE
   std::optional<double> scale;
   bool backward = false, verify = false, lse = false, rowMax = false, noBlockMask = false, json = false;
+  bool hasSoftmax = true; ///< Whether the mod has no weight_mod, once it is loaded.
 };
 
 /// Returns the kernel options of the command line.

@@ -106,6 +106,8 @@ class Given:
                 f"mod is {type(launch.mod).__name__}",
                 "give a Mod or its text; attnc.torch and attnc.jax have flex_attention, which takes functions",
             )
+        if return_lse and self.mod.has_weight_mod:
+            raise ArgumentError(f"{self.mod.name} has a weight_mod in place of the softmax, so there is no lse", "leave return_lse out")
         self.handle = self.mod._handle.address
         on_gpu = self.on_gpu = is_on_gpu(q, "q")
         self.memory = Memory(q) if out is None or return_lse or return_outputs or on_gpu else None

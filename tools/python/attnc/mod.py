@@ -126,11 +126,14 @@ class Mod:
         check(library().attnc_explain(compiler().address, preparation.address, array, len(array), byref(text)))
         return json.loads(text.value)
 
-    def _settled(self, launch, shape, dtype, head_dims, captures, arch, has_lse=False, has_dlse=False, scales=None, has_tangents=False):
+    def _settled(
+        self, launch, shape, dtype, head_dims, captures, arch, has_lse=False, has_dlse=False, scales=None, has_tangents=False,
+        reduced=None,
+    ):  # fmt: skip
         """Returns the handle of the choices for operands without memory, of the head dims of q and k, and of v. Of a
         launch, `gradients`, `wants_max` and `options` count. `has_lse`: whether lse is written; `has_dlse`: whether it has a
         gradient. `scales`: the last axes of scales of q, and of k and v, which are then of e4m3; `dtype` is the result's.
-        `has_tangents`: whether q, k and v have directions."""
+        `has_tangents`: whether q, k and v have directions. `reduced`: shapes of outputs of the mod that are written, by name."""
         gradients = launch.gradients
         (batch, heads, kv_heads, q_len, kv_len), (head_dim, head_dim_v) = shape, head_dims
         of_rows = dtype if scales is None else "e4m3"
@@ -149,6 +152,9 @@ class Mod:
         outputs = Outputs(
             out=out, lse=lse if has_lse or gradients is not None else None, row_max=lse if launch.wants_max else None
         )
+        if reduced:
+            given = [Capture(name=name.encode(), tensor=pointer(_dense("f32", dims))) for name, dims in reduced.items()]
+            outputs.reductions, outputs.reduction_count = (Capture * len(given))(*given), len(given)
         if gradients is not None:
             operands = BackwardOperands(
                 forward=pointer(operands), out=out, lse=lse, dout=out, dlse=lse if has_dlse else None

@@ -4,6 +4,7 @@ They go where the score_mod goes, as one function with several results, so that 
 functions of an attention knows two: a score_mod and a mask_mod.
 """
 
+import collections
 import functools
 import keyword
 import math
@@ -73,6 +74,24 @@ def functions_of(outputs):
         check_mod("output", output.function)
         functions[f"reduce_{output.kind}_{_KEPT[output.axes]}_{name}"] = output.function
     return functions
+
+
+def in_order(outputs):
+    """Returns the names of the outputs of an attention, in the order in which its mod has them."""
+    return [name for _, name in sorted(zip(functions_of(outputs), outputs))]
+
+
+@functools.lru_cache(maxsize=1024)
+def aux_type(*names):
+    """Returns the type of an auxiliary output with these members."""
+    return collections.namedtuple("AuxOutput", names, module=__name__)
+
+
+def check_outputs(outputs, members):
+    """Raises TypeError and ValueError for outputs that cannot be next to these members of an auxiliary output."""
+    functions_of(outputs)
+    if taken := [name for name in outputs or () if hasattr(aux_type(*members), name)]:
+        raise ValueError(f"output {taken[0]} has the name of a member of AuxOutput: take another one")
 
 
 def check_dropout(dropout_p):

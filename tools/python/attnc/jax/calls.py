@@ -15,11 +15,12 @@ from jax.sharding import NamedSharding, PartitionSpec
 from .. import _spec as c
 from .._arrays import DTYPE_NAMES
 from .._cpu_notice import tell_of_cpu
+from .._ir_text import DIMS
 from .._library import check, compiler, library
 from ..launch import Launch
 from ..mod import Mod, _dense
 
-# Operands: q, k, v and captured arrays. Results: out, lse. Parameters: `mods`, `scale`.
+# Operands: q, k, v and captured arrays. Results: out, lse, outputs of the mod. Parameters: `mods`, `scale`.
 attention_p = Primitive("attnc_attention")
 # Operands: q, k, v, out, lse, dout, dlse if `has_dlse`, captured arrays. Results: dq, dk, dv, and gradients of the
 # captured arrays at the places `wanted`.
@@ -31,7 +32,6 @@ tangents_p = Primitive("attnc_attention_tangents")
 # lse, and of the results of attention_backward_p.
 backward_tangents_p = Primitive("attnc_attention_backward_tangents")
 _OPERANDS = {attention_p: 3, attention_backward_p: 6, tangents_p: 5, backward_tangents_p: 6}  # before dlse and what follows
-_RESULTS = {attention_p: 2, attention_backward_p: 3, tangents_p: 2, backward_tangents_p: 5}  # before those of captures
 _SOME_ADDRESS = 1 << 20  # of captures, whose memory is not read before a launch
 
 
@@ -41,7 +41,18 @@ def mod_of(text):
     return Mod.parse_ir(text, name="<jax>")
 
 
+def outputs_of(mods):
+    """Returns the shapes of the outputs of mods, by their names."""
+    lengths = dict(zip(DIMS, mods.problem))
+    return {output.name: tuple(lengths[name] for name in output.extents) for output in mod_of(mods.text).outputs}
+
+
 # ---- Types ------------------------------------------------------------------------------------------------------
+
+
+def f32_like(like, *shapes):
+    """Returns the types of results of these shapes, next to an operand."""
+    return [_result(like, shape, np.dtype("float32")) for shape in shapes]
 
 
 def _result(like, shape, dtype):
@@ -51,7 +62,7 @@ def _result(like, shape, dtype):
 
 @attention_p.def_abstract_eval
 def _(q, k, v, *captured, mods, scale):
-    return [_result(q, (*q.shape[:3], v.shape[3]), q.dtype), _result(q, q.shape[:3], np.dtype("float32"))]
+    return [_result(q, (*q.shape[:3], v.shape[3]), q.dtype), *f32_like(q, q.shape[:3], *outputs_of(mods).values())]
 
 
 @attention_backward_p.def_abstract_eval
@@ -109,7 +120,7 @@ def _batched(primitive, args, axes, *, mods, **params):
     for place, x, axis in zip(moved, args[last:], axes[last:]):
         captured.append(at_front(x, axis) if is_batched[place] else x)
     results = primitive.bind(*operands, *captured, mods=mods, **params)
-    plain = _RESULTS[primitive]
+    plain = len(results) - len(wanted)
     split = [x.reshape(count, x.shape[0] // count, *x.shape[1:]) for x in results[:plain]]
     return [*split, *results[plain:]], [0] * len(results)
 
@@ -160,9 +171,10 @@ def _lowered(primitive, platform, ctx, *operands, mods, scale, has_dlse=False, w
         chosen += range(count, len(operands))
         captures += [f"{names[place]}_tangent" for place in floats]
     avals, results = [ctx.avals_in[at] for at in chosen], list(ctx.avals_out)
+    reduced = outputs_of(mods) if primitive is attention_p else {}
     gradients = None if wanted is None else [names[place] for place in wanted]
     if platform == "cuda":
-        size = _workspace_bytes(mods, captures, avals, gradients, has_dlse, moved is not None, _arch(ctx))
+        size = _workspace_bytes(mods, captures, avals, gradients, has_dlse, moved is not None, reduced, _arch(ctx))
         if size:
             results.append(ShapedArray((size,), np.dtype("uint8")))
     else:
@@ -170,6 +182,8 @@ def _lowered(primitive, platform, ctx, *operands, mods, scale, has_dlse=False, w
     attributes = {"mod": mods.text, "captures": _joined(captures), "scale": np.float32(scale)}
     if moved is not None:
         attributes["tangents"] = ""
+    if reduced:
+        attributes["outputs"] = _joined(reduced)
     if gradients is not None:
         attributes["gradients"] = _joined(gradients)
     rule = jax.ffi.ffi_lowering(primitive.name)
@@ -189,9 +203,9 @@ def _arch(ctx):
     return f"sm_{number}a" if int(number) >= 90 else f"sm_{number}"
 
 
-def _workspace_bytes(mods, names, avals, gradients, has_dlse, has_tangents, arch):
+def _workspace_bytes(mods, names, avals, gradients, has_dlse, has_tangents, reduced, arch):
     """Returns the bytes of workspace of a pass with captures of these names. It is a forward pass if `gradients`, names
-    of captures, is None and it has no tangents."""
+    of captures, is None and it has no tangents. `reduced`: shapes of the outputs that it writes, by name."""
     q, _, v, *others = avals
     captures = (c.Capture * len(names))(*(c.Capture(name=name.encode()) for name in names))
     for entry, aval in zip(captures, others[len(others) - len(names) :]):
@@ -200,7 +214,7 @@ def _workspace_bytes(mods, names, avals, gradients, has_dlse, has_tangents, arch
         entry.tensor = ctypes.pointer(tensor)
     preparation = mod_of(mods.text)._settled(
         Launch({}, None, gradients=() if has_tangents and gradients is None else gradients), mods.problem, DTYPE_NAMES[str(q.dtype)], (q.shape[3], v.shape[3]), captures,
-        arch, True, has_dlse, has_tangents=has_tangents,
+        arch, True, has_dlse, has_tangents=has_tangents, reduced=reduced,
     )  # fmt: skip
     info = c.PreparationInfo()
     check(library().attnc_preparation_get_info(preparation.address, ctypes.byref(info)))

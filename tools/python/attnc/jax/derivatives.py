@@ -1,7 +1,7 @@
 """Derivatives of attention. Its functions close under differentiation, up to second order; with J the derivative by q, k,
 v and captured arrays:
 
-  attention            out, lse
+  attention            out, lse, outputs of the mod
   attention_backward   g = J^T (dout, dlse)
   tangents             J t
   backward_tangents    J t, and how g moves along t
@@ -11,16 +11,36 @@ move with q, k, v and captured arrays, their transpose is how g moves along t, f
 """
 
 import jax
+import jax.numpy as jnp
 from jax.core import ShapedArray
 from jax.extend.core import Primitive
-from jax.interpreters import ad, mlir
+from jax.interpreters import ad, batching, mlir
 
 from ..prob_mods import read_by_prob
-from .calls import attention_backward_p, attention_p, backward_tangents_p, rows_that_move, tangents_p
+from .calls import attention_backward_p, attention_p, backward_tangents_p, f32_like, rows_that_move, tangents_p
 
 # How tangents move: operands of tangents_p, then what its primal operands move along. It has only a transpose.
 curvature_p = Primitive("attnc_curvature")
 curvature_p.multiple_results = True
+
+
+# How outputs of a mod move: operands are the directions that move them, `shapes` those of the outputs. It is staged, and
+# refused unless nobody reads it.
+output_tangents_p = Primitive("attnc_output_tangents")
+output_tangents_p.multiple_results = True
+
+
+@output_tangents_p.def_abstract_eval
+def _(*directions, shapes):
+    return f32_like(directions[0], *shapes)
+
+
+@output_tangents_p.def_impl
+def _refuse_outputs(*_, **__):
+    raise NotImplementedError(
+        "outputs of a mod have no gradients and no tangents: apply jax.lax.stop_gradient to them, and jax.jit to what calls "
+        "jax.jvp"
+    )
 
 
 @curvature_p.def_abstract_eval
@@ -72,11 +92,33 @@ def _gradients(rows, dout, dlse, captured, **params):
 
 def _attention_jvp(primals, tangents, *, mods, scale):
     q, k, v, *captured = primals
-    results = out, lse = attention_p.bind(*primals, mods=mods, scale=scale)
+    results = out, lse, *reduced = attention_p.bind(*primals, mods=mods, scale=scale)
+    of_reduced = _zeros(*reduced)
+    along = [tangents[place] for place in (0, 1, *(3 + place for place in mods.floats(captured))) if not _is_zero(tangents[place])]
+    if along and reduced:
+        of_reduced = output_tangents_p.bind(*along, shapes=tuple(x.shape for x in reduced))
+    mods = mods.without_outputs()
     moved, directions = _moving(mods, tangents, captured)
     if not moved:
-        return results, _zeros(out, lse)
-    return results, _tangents((q, k, v, out, lse), captured, moved, directions, mods=mods, scale=scale)
+        return results, [*_zeros(out, lse), *of_reduced]
+    found = _tangents((q, k, v, out, lse), captured, moved, directions, mods=mods, scale=scale)
+    return results, [*found, *of_reduced]
+
+
+def _output_tangents_jvp(primals, tangents, *, shapes):
+    results, along = output_tangents_p.bind(*primals, shapes=shapes), [x for x in tangents if not _is_zero(x)]
+    return results, output_tangents_p.bind(*along, shapes=shapes) if along else _zeros(*results)
+
+
+def _output_tangents_transpose(cotangents, *directions, shapes):
+    if not all(map(_is_zero, cotangents)):
+        _refuse_outputs()
+    return [None] * len(directions)
+
+
+def _output_tangents_batched(args, axes, *, shapes):
+    count, along = next((x.shape[axis], jnp.moveaxis(x, axis, 0)) for x, axis in zip(args, axes) if axis is not None)
+    return output_tangents_p.bind(along, shapes=tuple((count, *shape) for shape in shapes)), [0] * len(shapes)
 
 
 def _parts(operands, moved, first):
@@ -213,13 +255,16 @@ for _primitive, _jvp, _transpose in (
     (attention_p, _attention_jvp, None), (attention_backward_p, _backward_jvp, _backward_transpose),
     (tangents_p, _tangents_jvp, _tangents_transpose), (curvature_p, _refuse, _curvature_transpose),
     (backward_tangents_p, _backward_tangents_jvp, _backward_tangents_transpose),
+    (output_tangents_p, _output_tangents_jvp, _output_tangents_transpose),
 ):  # fmt: skip
     ad.primitive_jvps[_primitive] = _jvp
     if _transpose is not None:
         ad.primitive_transposes[_primitive] = _transpose
 mlir.register_lowering(curvature_p, _refuse)
+mlir.register_lowering(output_tangents_p, _refuse_outputs)
+batching.primitive_batchers[output_tangents_p] = _output_tangents_batched
 
 
 def attention(mods, scale, q, k, v, *captured):
-    """Returns (out, lse), with derivatives."""
+    """Returns out, lse and the outputs of the mods, with derivatives."""
     return attention_p.bind(q, k, v, *captured, mods=mods, scale=scale)

@@ -10,7 +10,9 @@ from jax import lax
 from .._diagnostics import check_heads, check_mask_mod, check_mask_sizes, check_mod, other_lengths
 from .._suspicions import warn_of_mask
 from ..errors import ModError
-from ..prob_mods import check_dropout, check_weight_mod, dropped, is_general, weight_mod_of
+from ..prob_mods import (
+    aux_type, check_dropout, check_outputs, check_weight_mod, dropped, in_order, is_general, weight_mod_of,
+)  # fmt: skip
 from .calls import mod_of
 from .derivatives import attention
 from .translation import check_sizes, translated
@@ -76,12 +78,18 @@ def _with_dropout(prob_mod, dropout_p, key):
     return dropped(prob_mod, dropout_p, seed, jnp.where)
 
 
+def _returned(out, lse, reduced, return_lse, outputs):
+    if outputs:
+        return out, aux_type("lse", *in_order(outputs))(lse if return_lse else None, *reduced)
+    return (out, lse) if return_lse else out
+
+
 def flex_attention(
     query: jax.Array, key: jax.Array, value: jax.Array, score_mod: ModFunction | None = None,
     block_mask: BlockMask | ModFunction | None = None, scale: float | None = None, enable_gqa: bool = False,
     return_lse: bool = False, *, prob_mod: ModFunction | None = None, dropout_p: float = 0.0,
     dropout_key: jax.Array | None = None, sink_mod: ModFunction | None = None,
-    weight_mod: ModFunction | None = None,
+    weight_mod: ModFunction | None = None, outputs: typing.Mapping[str, typing.Any] | None = None,
 ) -> typing.Any:  # fmt: skip
     """Computes attention with kernels that attnc compiles from score_mod and mask_mod.
 
@@ -103,7 +111,12 @@ def flex_attention(
     result is the sum of weights times values, without a denominator. `score` is that behind score_mod. Masked scores weigh
     0. There is no lse then.
 
-    Returns out [B, H, L, EV]. With `return_lse`, also returns lse [B, H, L] (float32, natural logarithm). A row without
+    `outputs` maps names to attnc.reduce_sum(f, axes) or attnc.reduce_max(f, axes) of f(prob, score, b, h, q_idx, kv_idx):
+    sums and maxima over live scores, float32, with the axes "B H KV_LEN", "B H Q_LEN" or "B H". They have no derivatives: one
+    that is asked for raises NotImplementedError.
+
+    Returns out [B, H, L, EV]. With `return_lse`, also returns lse [B, H, L] (float32, natural logarithm). With `outputs`,
+    returns out and a named tuple of lse, which is None without `return_lse`, and the outputs by name. A row without
     a live score gives 0, and its sink as lse, or -inf.
 
     jax.grad gives gradients of query, key, value, and captured arrays, also through lse. jax.jvp and second derivatives work;
@@ -122,22 +135,24 @@ def flex_attention(
     check_mod("sink_mod", sink_mod)
     check_mod("weight_mod", weight_mod)
     if weight_mod is not None:
-        check_weight_mod(prob_mod, dropout_p, sink_mod, return_lse)
+        check_weight_mod(prob_mod, dropout_p, sink_mod, return_lse, outputs=outputs)
+    check_outputs(outputs, ["lse"])
     prob_mod = _with_dropout(prob_mod, dropout_p, dropout_key)
     mask_mod = block_mask.mask_mod if isinstance(block_mask, BlockMask) else block_mask
     problem = *query.shape[:2], key.shape[1], query.shape[2], key.shape[2]
-    mods, captured = translated(score_mod, mask_mod, prob_mod, sink_mod, weight_mod, problem)
+    mods, captured = translated(score_mod, mask_mod, prob_mod, sink_mod, weight_mod, outputs, problem)
     try:
         mod_of(mods.text)  # raises what is wrong with it here, and not while XLA compiles
     except ModError as error:
         if prob_mod is None or not is_general(error):
             raise
         call = query, key, value, score_mod, block_mask, scale, enable_gqa
-        _, lse = flex_attention(*call, True, sink_mod=sink_mod)
+        _, found = flex_attention(*call, True, sink_mod=sink_mod, outputs=outputs)
+        lse, *reduced = found if outputs else [found]
         out = flex_attention(*call, weight_mod=weight_mod_of(prob_mod, lse, jnp))
-        return (out, lse) if return_lse else out
+        return _returned(out, lse, reduced, return_lse, outputs)
     if mask_mod is not None:
         warn_of_mask(mask_mod, mods.text, *jax.__path__)
     scale = query.shape[3] ** -0.5 if scale is None else float(scale)
-    out, lse = attention(mods, scale, *_along_all([query, key, value, *captured]))
-    return (out, lse) if return_lse else out
+    out, lse, *reduced = attention(mods, scale, *_along_all([query, key, value, *captured]))
+    return _returned(out, lse, reduced, return_lse, outputs)

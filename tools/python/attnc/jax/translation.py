@@ -15,6 +15,7 @@ from .._diagnostics import Door, asked, held_by, of_call, of_result
 from .._ir_text import DIMS, EXTENT_OF_PARAM, Capture, Program, params_of
 from .._suspicions import warn_of
 from ..errors import UntranslatableError
+from ..prob_mods import functions_of
 from .integers import IntegerBuilder
 from .operations import check_operation, searched
 
@@ -29,7 +30,7 @@ _DOOR = Door(
 
 def _arguments_of(what):
     """Returns what stands for the arguments of a mod."""
-    return [jax.ShapeDtypeStruct((), jnp.float32 if name == "score" else jnp.int32) for name in params_of(what)]
+    return [jax.ShapeDtypeStruct((), jnp.float32 if name in ("prob", "score") else jnp.int32) for name in params_of(what)]
 
 
 def check_sizes(name, shape):
@@ -43,19 +44,19 @@ def check_sizes(name, shape):
 
 
 class Traced:
-    """A mod as a jaxpr. Its first variables are captured arrays: `places` are theirs among all captured arrays.
-    `inner` has the places of those that functions called by the mod hold, by id."""
+    """A mod as a jaxpr, with its name in IR text. Its first variables are captured arrays: `places` are theirs among all
+    captured arrays. `inner` has the places of those that functions called by the mod hold, by id."""
 
-    def __init__(self, what, jaxpr, places, inner, function):
-        self.what, self.jaxpr, self.places, self.inner, self.function = what, jaxpr, places, inner, function
+    def __init__(self, what, name, jaxpr, places, inner, function):
+        self.what, self.name, self.jaxpr, self.places, self.inner, self.function = what, name, jaxpr, places, inner, function
         self.variables = [*jaxpr.constvars, *jaxpr.invars]
         if len(jaxpr.outvars) != 1:
             found = ("mask-result" if what == "mask_mod" else "score-result", "a tuple") if jaxpr.outvars else ("returns-none",)
             raise of_result(function, what, *found)
 
     @classmethod
-    def of(cls, what, function, captured):
-        """Traces a function. Adds arrays that it meets first to `captured`, a Captured."""
+    def of(cls, what, function, captured, name=None):
+        """Traces a function. Adds arrays that it meets first to `captured`, a Captured. `name`: of an output."""
         # Within a function of its own, because JAX keeps the traces of functions, and captured arrays may change.
         try:
             closed = jax.make_jaxpr(lambda *args: function(*args))(*_arguments_of(what))
@@ -70,7 +71,8 @@ class Traced:
                 raise
             raise found from None
         places = tuple(captured.place(value) for value in closed.consts)
-        return cls(what, closed.jaxpr, places, {id(x): captured.place(x) for x in _held_inside(closed.jaxpr)}, function)
+        name = name or what.removesuffix("_mod")
+        return cls(what, name, closed.jaxpr, places, {id(x): captured.place(x) for x in _held_inside(closed.jaxpr)}, function)
 
     def batched(self, batch, is_batched, avals):
         """Returns the mod of a batch of `batch` entries each, one after another. Captured arrays at places where
@@ -89,7 +91,7 @@ class Traced:
 
         held = [jax.ShapeDtypeStruct(avals[place].shape, avals[place].dtype) for place in self.places]
         closed = jax.make_jaxpr(mod)(held, *_arguments_of(self.what))
-        return Traced(self.what, closed.jaxpr, self.places, self.inner, self.function)
+        return Traced(self.what, self.name, closed.jaxpr, self.places, self.inner, self.function)
 
 
 def _computed(aval):
@@ -289,13 +291,13 @@ class Mods:
         """`traced` holds a Traced for each mod; `hints` and `avals` are names and avals of all captured arrays. `problem`
         is (B, H, HKV, Q_LEN, KV_LEN). Raises UntranslatableError, and IndexError for a captured array that is too
         short."""
-        self.traced, self.hints, self.problem = traced, hints, problem
+        self.traced, self.hints, self.avals, self.problem = traced, hints, avals, problem
         sizes = dict(zip(DIMS, problem))
         translator, outputs = _Translator(hints, sizes), {}
         for mod in traced:
-            outputs[mod.what.removesuffix("_mod")] = translator.value_of(mod, avals)
-            value = outputs[mod.what.removesuffix("_mod")]
-            warn_of(mod.function, mod.what, value, translator.builder.nodes, *_DOOR.folders)
+            value = outputs[mod.name] = translator.value_of(mod, avals)
+            if mod.what != "output":
+                warn_of(mod.function, mod.what, value, translator.builder.nodes, *_DOOR.folders)
         program = Program(translator.builder, outputs, sizes)
         program.check(sizes, {capture.name: capture.shape for capture in program.captures})
         self.text = program.text()
@@ -303,6 +305,11 @@ class Mods:
         self.names = tuple(capture.name for capture in program.captures)
         self.places = tuple(translator.places[index] for index in program.place)
         self._key = self.text, self.names, self.places, problem
+
+    def without_outputs(self):
+        """Returns the mods of the same attention that compute no outputs."""
+        traced = [mod for mod in self.traced if mod.what != "output"]
+        return self if len(traced) == len(self.traced) else Mods(traced, self.hints, self.avals, self.problem)
 
     def batched(self, count, is_batched, avals):
         """Returns the mods of `count` such problems in one, along the batch. See Traced.batched()."""
@@ -324,12 +331,14 @@ class Mods:
         return f"<mods of {', '.join(self.names) or 'no captures'}>"
 
 
-def translated(score_mod, mask_mod, prob_mod, sink_mod, weight_mod, problem):
+def translated(score_mod, mask_mod, prob_mod, sink_mod, weight_mod, outputs, problem):
     """Returns (Mods, the captured arrays)."""
     mods = {"score_mod": score_mod, "mask_mod": mask_mod, "prob_mod": prob_mod, "sink_mod": sink_mod, "weight_mod": weight_mod}
     given = [(what, mod) for what, mod in mods.items() if mod is not None]
-    captured = Captured([mod for _, mod in given])
+    reduced = functions_of(outputs)
+    captured = Captured([*(mod for _, mod in given), *reduced.values()])
     traced = [Traced.of(what, mod, captured) for what, mod in given]
+    traced += [Traced.of("output", function, captured, name) for name, function in reduced.items()]
     arrays = [jnp.asarray(array) for array in captured.arrays]
     return Mods(traced, tuple(captured.names), [jax.typeof(array) for array in arrays], problem), arrays
 

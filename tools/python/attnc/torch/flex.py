@@ -1,6 +1,5 @@
 """FlexAttention's interface: flex_attention with PyTorch's signature, over attnc."""
 
-import collections
 import functools
 import typing
 
@@ -14,7 +13,7 @@ from ..errors import ModError
 from ..launch import ALIGNED, OPTIONS, Launch, members_of
 from ..mod import Mod
 from ..prob_mods import (
-    check_dropout, check_weight_mod, dropped, functions_of, is_general, joined, parts, weight_mod_of,
+    aux_type, check_dropout, check_outputs, check_weight_mod, dropped, in_order, is_general, joined, parts, weight_mod_of,
 )  # fmt: skip
 from .autograd import attend, attend_by, is_current, wanted_by
 from .block_mask import form_of, has_lists, mask_mod_of
@@ -419,15 +418,8 @@ def _returned(results, return_lse, return_aux, outputs=None):
         aux = lse if return_aux.lse else None, row_max if return_aux.max_scores else None
         if not outputs:
             return out, AuxOutput(*aux)
-        names = [name for _, name in sorted(zip(functions_of(outputs), outputs))]  # in the mod's order
-        return out, _aux_type(*names)(*aux, *reduced)
+        return out, aux_type(*AuxOutput._fields, *in_order(outputs))(*aux, *reduced)
     return (out, lse) if return_lse else out
-
-
-@functools.lru_cache(maxsize=1024)
-def _aux_type(*names):
-    """Returns a type like AuxOutput that also has the outputs of a mod."""
-    return collections.namedtuple("AuxOutput", ("lse", "max_scores", *names), module=__name__)
 
 
 class _NoGradient(torch.autograd.Function):
@@ -443,11 +435,9 @@ class _NoGradient(torch.autograd.Function):
 
 
 def _check_outputs(outputs, return_aux, kernel_options):
-    functions_of(outputs)
+    check_outputs(outputs, AuxOutput._fields)
     if return_aux is None:
         raise ValueError("outputs are given without return_aux, which returns them: return_aux=AuxRequest()")
-    if taken := [name for name in outputs if hasattr(AuxOutput, name)]:
-        raise ValueError(f"output {taken[0]} has the name of a member of AuxOutput: take another one")
     if kernel_options and kernel_options.get("fp8"):
         raise NotImplementedError('outputs are not computed of operands that "fp8" rounds')
 
