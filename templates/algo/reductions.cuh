@@ -3,6 +3,8 @@
 
 #include "attnc_mod.cuh"
 
+#include "algo/exponents.cuh"
+#include "algo/q_walk.cuh"
 #include "algo/sequence.cuh"
 #include "algo/softmax.cuh"
 #include "algo/step_walk.cuh"
@@ -60,6 +62,29 @@ template <bool OfColumns> struct Reduced {
   }
 };
 
+/// Whether weights follow from products without a call.
+constexpr bool kIsProduct = !Mod::Exponents::kCallsScore;
+
+/// Returns what add_score() is told of a row: its lse, or if kIsProduct the term of exponents of two. Rows without live
+/// columns then have weights of 0.
+ATTNC_DEVICE float reference_of(float lse) {
+  if (!kIsProduct) return lse;
+  return lse == negative_infinity() ? lse : -lse * kLog2e;
+}
+
+/// Adds a score, if it lives. `x`: the product q k^T; `masked`: whether mask_mod is to be asked.
+template <bool OfColumns>
+ATTNC_DEVICE void add_score(Reduced<OfColumns>& to, const ModArgs& args, const Mod::Head& head, const Mod::Row& row,
+                            const Mod::Col& col, Coord at, float x, float scale, float reference, bool masked) {
+  if (masked && !Mod::mask(args, head, row, col, at)) return; // SEAM(mask)
+  float score = x * scale;
+  if constexpr (!kIsProduct) score = Mod::score(args, head, row, col, at, score); // SEAM(score)
+  // A score of -inf adds 0 to sums of weights, so these do not ask.
+  if (!(kIsProduct && Mod::kSumsWeights[OfColumns]) && score == negative_infinity()) return;
+  const float exponent = kIsProduct ? x * (scale * kLog2e) + reference : (score - reference) * kLog2e;
+  to.add(args, head, row, col, at, score, ptx::ex2(exponent));
+}
+
 /// What the lists of rows say of a block.
 enum class Listed { Empty, Partial, Full };
 
@@ -77,6 +102,20 @@ ATTNC_DEVICE Listed listed_at(const ForwardParams& p, int b, int h, int q_idx, i
     return has(row.full_index, row.full_count) ? Listed::Full : Listed::Empty;
   } else {
     return Listed::Partial;
+  }
+}
+
+/// Returns the steps of `Size` rows of Q that may see columns [kv_start, kv_start + Columns). With lists they are all:
+/// those of columns do not exist in forward passes.
+template <int Size, int Columns>
+ATTNC_DEVICE auto walk_rows(const ForwardParams& p, const ModArgs& args, const Mod::Head& head, int b, int h,
+                            int kv_start) {
+  if constexpr (Mod::kHasBounds && !kBlockSparse) {
+    const int end = min(kv_start + Columns, p.kv_len);
+    return StepWalk<Size, StepSource::Bounds, Mod::kHasMaskMod>(
+        p.q_len, q_bounds<Mod>(args, head, b, h, kv_start, end, p.q_len));
+  } else {
+    return StepWalk<Size, StepSource::All, Mod::kHasMaskMod>(p.q_len);
   }
 }
 

@@ -119,6 +119,8 @@
 // and, generated for kernels that compute outputs of the mod:
 //
 //     static constexpr int kReductions           how many there are
+//     static constexpr bool kSumsWeights[2]      whether those of rows and heads, and those of columns, are all sums of
+//                                                prob
 //     struct Reduction0, Reduction1, ...         one of them:
 //       static constexpr int kIndex              its number
 //       static constexpr bool kIsMax             whether it is a maximum, else a sum
@@ -164,6 +166,7 @@
 //               tangents_kv_sm90.cu                        1
 //               reductions_naive.cu                        1
 //               reductions_sm80.cu                         1
+//               reductions_sm90.cu                         2
 //   row         decode_lists.cu                            1
 //               algo/apply_mod.cuh                         1
 //               algo/transposed_scores.cuh                 1
@@ -182,6 +185,7 @@
 //               tangents_kv_sm90.cu                        1
 //               reductions_naive.cu                        1
 //               reductions_sm80.cu                         1
+//               reductions_sm90.cu                         1
 //   col         decode_lists.cu                            1
 //               algo/apply_mod.cuh                         1
 //               algo/transposed_scores.cuh                 1
@@ -205,6 +209,7 @@
 //               tangents_kv_sm90.cu                        1
 //               reductions_naive.cu                        1
 //               reductions_sm80.cu                         2
+//               reductions_sm90.cu                         2
 //   score       algo/apply_mod.cuh                         1
 //               algo/transposed_scores.cuh                 1
 //               algo/exact_gradients.cuh                   1
@@ -212,7 +217,7 @@
 //               algo/pairs.cuh                             1
 //               algo/tangent_scores.cuh                    1
 //               reductions_naive.cu                        1
-//               reductions_sm80.cu                         1
+//               algo/reductions.cuh                        1
 //   mask        decode_lists.cu                            1
 //               algo/apply_mod.cuh                         1
 //               algo/transposed_scores.cuh                 1
@@ -223,7 +228,7 @@
 //               algo/grid_transposed_scores.cuh            1
 //               algo/tangent_scores.cuh                    1
 //               reductions_naive.cu                        1
-//               reductions_sm80.cu                         1
+//               algo/reductions.cuh                        1
 //   prob_factor algo/prob_mod.cuh                          1
 //   drop_seed   algo/drops.cuh                             1
 //   drop_below  algo/drops.cuh                             1
