@@ -93,13 +93,12 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
     for (int n = 0; n < kBlockN / 8; ++n)
 #pragma unroll
       for (int e = 0; e < 2; ++e) {
-        const int kv_idx = place.kv_first(step) + 8 * n + e;
-        if (kv_idx >= kv_len) continue;
+        const int column = place.kv_first(step) + 8 * n + e, kv_idx = min(column, kv_len - 1);
         const Mod::Col col = Mod::col(args, place.head, b, h, kv_idx, float(kv_idx), 0.f); // SEAM(col)
 #pragma unroll
         for (int r = 0; r < 2; ++r)
           add_score(reduced[r], args, place.head, place.row[r], col, {b, h, place.position(p, args, r), kv_idx},
-                    s.at(r, n, e), p.scale, reference[r], step.flags & kStepMasked);
+                    s.at(r, n, e), p.scale, reference[r], column < kv_len, step.flags & kStepMasked);
       }
   }
 
@@ -165,14 +164,13 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
 #pragma unroll
       for (int e = 0; e < 2; ++e) {
         const int q_idx = step.start + Scores::column(n, e);
-        if (q_idx >= p.q_len) continue;
-        const int position = position_of<Mod>(args, head, q_idx);
+        const int position = position_of<Mod>(args, head, min(q_idx, p.q_len - 1));
         const Mod::Row row = Mod::row(args, head, b, h, position, float(position)); // SEAM(row)
 #pragma unroll
         for (int r = 0; r < 2; ++r)
-          if (kv_start + warp_row + Scores::row(r) < kv_len)
-            add_score(reduced[r], args, head, row, col[r], {b, h, position, kv_idx[r]}, s.at(r, n, e), p.scale,
-                      references[done % 2 * kBlockM + Scores::column(n, e)], masked);
+          add_score(reduced[r], args, head, row, col[r], {b, h, position, kv_idx[r]}, s.at(r, n, e), p.scale,
+                    references[done % 2 * kBlockM + Scores::column(n, e)],
+                    q_idx < p.q_len && kv_start + warp_row + Scores::row(r) < kv_len, masked);
       }
   }
 

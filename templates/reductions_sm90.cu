@@ -151,9 +151,6 @@ struct Producer : Parts {
   }
 };
 
-/// Whether a step has one body, which asks for each score what it may skip, because that is little next to the mod.
-constexpr bool kHasOneBody = !kIsProduct;
-
 /// A warpgroup, which owns 64 rows.
 struct Consumer : Parts {
   int group; ///< which consumer, uniform over the warp
@@ -174,7 +171,7 @@ struct Consumer : Parts {
       if (step.flags & kNoStep) break;
       wgmma::gemm(s, own_tile().from_row(64 * group), transposed(ring.tile()), 0);
       ring.release();
-      if (kHasOneBody || step.flags & (kStepMasked | kStepTail))
+      if (step.flags & (kStepMasked | kStepTail))
         reduce(s, step, true);
       else
         reduce(s, step, false);
@@ -196,13 +193,12 @@ struct Consumer : Parts {
       for (int n = 0; n < kBlockN / 8; ++n)
 #pragma unroll
         for (int e = 0; e < 2; ++e) {
-          const int kv_idx = place.kv_first(step) + 8 * n + e;
-          if (asks && kv_idx >= kv_len) continue;
+          const int column = place.kv_first(step) + 8 * n + e, kv_idx = asks ? min(column, kv_len - 1) : column;
           const Mod::Col col = Mod::col(args, place.head, b, h, kv_idx, float(kv_idx), 0.f); // SEAM(col)
 #pragma unroll
           for (int r = 0; r < 2; ++r)
             add_score(reduced[r], args, place.head, place.row[r], col, {b, h, place.position(p, args, r), kv_idx},
-                      s.at(r, n, e), p.scale, reference[r], asks && step.flags & kStepMasked);
+                      s.at(r, n, e), p.scale, reference[r], !asks || column < kv_len, asks && step.flags & kStepMasked);
         }
     });
 #pragma unroll
@@ -231,13 +227,12 @@ struct Consumer : Parts {
 #pragma unroll
         for (int e = 0; e < 2; ++e) {
           const int q_idx = step.start + Scores::column(n, e);
-          if (asks && q_idx >= p.q_len) continue;
-          const int position = position_of<Mod>(args, head, q_idx);
+          const int position = position_of<Mod>(args, head, asks ? min(q_idx, p.q_len - 1) : q_idx);
           const Mod::Row row = Mod::row(args, head, b, h, position, float(position)); // SEAM(row)
 #pragma unroll
           for (int r = 0; r < 2; ++r)
             add_score(reduced[r], args, head, row, col[r], {b, h, position, kv_idx[r]}, s.at(r, n, e), p.scale,
-                      e ? of_rows.y : of_rows.x, asks && step.flags & kStepMasked);
+                      e ? of_rows.y : of_rows.x, !asks || q_idx < p.q_len, asks && step.flags & kStepMasked);
         }
       }
     });

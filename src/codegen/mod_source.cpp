@@ -336,7 +336,7 @@ std::string reductionsText(const Program& program, llvm::ArrayRef<std::string> b
                         i, program.reductions[i].isMax, program.reductions[i].ofColumns);
     text += returnerText("float",
                          "value(const ModArgs& args, const Head& head, const Row& row, const Col& col, Coord at,\n"
-                         "                                  float score, float prob)",
+                         "                                  float score, auto prob)",
                          bodies[i], work);
     text += "  };\n";
     visits += fmt::format("    visit(Reduction{}());\n", i);

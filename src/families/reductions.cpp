@@ -93,10 +93,13 @@ bool takesTiles(const Request& request) {
   return request.family->family != Family::Naive && others.empty() && !options.pageSize && options.headDim <= most;
 }
 
-/// Returns the config of templates/reductions_sm90.cu; without shared memory if it does not serve the request.
+/// Returns the config of templates/reductions_sm90.cu; without shared memory if it does not serve the request. A
+/// thread has 96 registers where two CTAs share an SM. Mods that need more of them have half as many scores at a time.
 codegen::Config configSm90(const Request& request) {
   const KernelOptions& options = request.options;
-  codegen::Config config = configOf(options, {128, 128, 8});
+  const analysis::ScoreForm form = request.mod->facts.form;
+  const bool isShort = form == analysis::ScoreForm::Identity || form == analysis::ScoreForm::Linear;
+  codegen::Config config = configOf(options, {128, isShort ? 128 : 64, 8});
   if (request.family->family != Family::Sm90 || options.kind != KernelKind::Forward ||
       (options.blockSparse && std::min(options.maskQBlock, options.maskKvBlock) < 128))
     return config;

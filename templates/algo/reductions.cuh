@@ -16,6 +16,15 @@ namespace attnc {
 /// Returns the larger number; NaN if one is.
 ATTNC_DEVICE float larger_or_nan(float x, float y) { return x > y || x != x ? x : y; }
 
+/// A weight and its logarithm, which is known before it: mods that take it need no accurate logarithm, of 45
+/// instructions.
+struct Weight {
+  float value, log;
+  ATTNC_DEVICE operator float() const { return value; }
+};
+ATTNC_DEVICE float log_of(Weight weight) { return weight.log; }
+ATTNC_DEVICE float log2_of(Weight weight) { return weight.log * kLog2e; }
+
 /// What a kernel has reduced to a row or a column, for each reduction of its form.
 template <bool OfColumns> struct Reduced {
   float of[Mod::kReductions];
@@ -35,12 +44,12 @@ template <bool OfColumns> struct Reduced {
     return R::kIsMax ? larger_or_nan(x, y) : x + y;
   }
 
-  /// Adds the value at a live score. `score`: of score_mod; `prob`: its weight.
-  ATTNC_DEVICE void add(const ModArgs& args, const Mod::Head& head, const Mod::Row& row, const Mod::Col& col, Coord at,
-                        float score, float prob) {
+  /// Adds the value at a score, if it lives. `score`: of score_mod; `prob`: its weight.
+  ATTNC_DEVICE void add(bool lives, const ModArgs& args, const Mod::Head& head, const Mod::Row& row,
+                        const Mod::Col& col, Coord at, float score, Weight prob) {
     each([&](auto r) {
       float& x = of[r.kIndex];
-      x = joined<decltype(r)>(x, r.value(args, head, row, col, at, score, prob));
+      x = lives ? joined<decltype(r)>(x, r.value(args, head, row, col, at, score, prob)) : x;
     });
   }
 
@@ -72,17 +81,20 @@ ATTNC_DEVICE float reference_of(float lse) {
   return lse == negative_infinity() ? lse : -lse * kLog2e;
 }
 
-/// Adds a score, if it lives. `x`: the product q k^T; `masked`: whether mask_mod is to be asked.
+/// Adds a score, if it exists and lives. `x`: the product q k^T; `masked`: whether mask_mod is to be asked.
+// NOTE: no branches: with them, the exponentials of a tile wait for one another.
 template <bool OfColumns>
 ATTNC_DEVICE void add_score(Reduced<OfColumns>& to, const ModArgs& args, const Mod::Head& head, const Mod::Row& row,
-                            const Mod::Col& col, Coord at, float x, float scale, float reference, bool masked) {
-  if (masked && !Mod::mask(args, head, row, col, at)) return; // SEAM(mask)
+                            const Mod::Col& col, Coord at, float x, float scale, float reference, bool exists,
+                            bool masked) {
+  bool lives = exists & (!masked | Mod::mask(args, head, row, col, at)); // SEAM(mask)
   float score = x * scale;
   if constexpr (!kIsProduct) score = Mod::score(args, head, row, col, at, score); // SEAM(score)
+  const float difference = score - reference;                                     // from lse
+  const float exponent = kIsProduct ? x * (scale * kLog2e) + reference : difference * kLog2e;
   // A score of -inf adds 0 to sums of weights, so these do not ask.
-  if (!(kIsProduct && Mod::kSumsWeights[OfColumns]) && score == negative_infinity()) return;
-  const float exponent = kIsProduct ? x * (scale * kLog2e) + reference : (score - reference) * kLog2e;
-  to.add(args, head, row, col, at, score, ptx::ex2(exponent));
+  if (!(kIsProduct && Mod::kSumsWeights[OfColumns])) lives &= (kIsProduct ? exponent : score) != negative_infinity();
+  to.add(lives, args, head, row, col, at, score, {ptx::ex2(exponent), kIsProduct ? exponent * kLn2 : difference});
 }
 
 /// What the lists of rows say of a block.

@@ -125,7 +125,8 @@
 //       static constexpr int kIndex              its number
 //       static constexpr bool kIsMax             whether it is a maximum, else a sum
 //       static constexpr bool kOfColumns         whether it is of a column, else of a row or a head
-//       static float value(const ModArgs&, const Head&, const Row&, const Col&, Coord, float score, float prob)
+//       static float value(const ModArgs&, const Head&, const Row&, const Col&, Coord, float score, auto prob)
+//                                                prob: a float, or what is one and has a log_of() of its own
 //     static void reductions(visit)              calls visit(Reduction0()), visit(Reduction1()), ...
 //
 // A mod is generated in one of two ways. Plain: score() is score_mod, factors() are 1, 1, 0, row_shift() is 0. For
