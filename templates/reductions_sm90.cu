@@ -258,7 +258,7 @@ ATTNC_DEVICE void compute(const ReductionParamsSm90& p, const ModArgs& args, Hea
   if (__shfl_sync(0xffffffffu, threadIdx.x / 32, 0) == kWarps)
     produce(Producer{parts});
   else
-    consume(Consumer{parts, int(threadIdx.x) / 128});
+    consume(Consumer{parts, __shfl_sync(0xffffffffu, int(threadIdx.x) / 128, 0)});
 }
 
 extern "C" __global__ void __launch_bounds__(kThreads, kCtas)
