@@ -68,8 +68,8 @@ struct Scores {
         scale_of_q(launch, b, h, q_idx, start.q() + q_idx) *
         scales_of_column<kPageSize>(launch, pages_of(launch, b), b, h / launch.group, kv_idx, start.kv() + kv_idx).k;
     const float score = Mod::score(args, head, row, col, at, product * (launch.scale * scale)); // SEAM(score)
-    if (score == negative_infinity()) return;
-    to.add(args, head, row, col, at, score, expf(score - launch.lse[first_row + q_idx]));
+    const float difference = score - launch.lse[first_row + q_idx];
+    to.add(score != negative_infinity(), args, head, row, col, at, score, {expf(difference), difference});
   }
 };
 

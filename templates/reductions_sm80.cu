@@ -8,7 +8,7 @@
 //   shared memory   bytes                        lifetime
 //   OwnPart         kBlockM rows of Q, or of K   whole kernel
 //   WalkPart        2 slots of as many of K, Q   a step, and the one before, in which it is copied
-//   LsePart         2 slots of kBlockM f32       attnc_reduce_columns: as WalkPart
+//   References      2 slots of kBlockM f32       attnc_reduce_columns: as WalkPart
 //
 //   barrier                    when              what it guarantees
 //   cp.async, __syncthreads    begin of a step   its tile is ready, and the tile of the step before is free
@@ -21,7 +21,6 @@
 
 #include "algo/apply_mod.cuh"
 #include "algo/kv_walk.cuh"
-#include "algo/q_walk.cuh"
 #include "algo/reductions.cuh"
 #include "params_reductions.cuh"
 #include "ptx/shared_memory.cuh"
@@ -38,8 +37,8 @@ using Tile = PaddedTile<Element, kBlockM, kHeadDimQk>;
 using Scores = Fragment<1, kBlockM>;
 struct OwnPart : SharedPart<OwnPart, Tile::kBytes> {};
 struct WalkPart : SharedPart<WalkPart, 2 * Tile::kBytes> {};
-struct LsePart : SharedPart<LsePart, 2 * kBlockM* int(sizeof(float))> {};
-using Memory = SharedMemory<OwnPart, WalkPart, LsePart>;
+struct References : SharedPart<References, 2 * kBlockM* int(sizeof(float))> {};
+using Memory = SharedMemory<OwnPart, WalkPart, References>;
 static_assert(Memory::kBytes == kSharedBytes, "the host asks for another size: src/families/reductions.cpp");
 
 /// The rows of Q, or of K, of a head.
@@ -63,16 +62,6 @@ ATTNC_DEVICE void wait_for_tiles() {
   __syncthreads();
 }
 
-/// Adds a score, if it lives. `product`: scaled.
-template <bool OfColumns>
-ATTNC_DEVICE void add_score(Reduced<OfColumns>& to, const ModArgs& args, const Mod::Head& head, const Mod::Row& row,
-                            const Mod::Col& col, Coord at, float product, float lse, bool masked) {
-  if (masked && !Mod::mask(args, head, row, col, at)) return;        // SEAM(mask)
-  const float score = Mod::score(args, head, row, col, at, product); // SEAM(score)
-  if (score == negative_infinity()) return;
-  to.add(args, head, row, col, at, score, ptx::ex2((score - lse) * kLog2e));
-}
-
 extern "C" __global__ void __launch_bounds__(kThreads, 1)
     attnc_reduce_rows(const __grid_constant__ ReductionParams p, const __grid_constant__ ModArgs args) {
   extern __shared__ __align__(16) unsigned char dynamic_shared[];
@@ -88,9 +77,9 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
   Rows(p.q, p.q_stride, b, h, p.q_len, p.vectors).copy(own, q_start);
   if (walk.count > 0) keys.copy(slot(0), walk.start_of(0));
   Reduced<false> reduced[2];
-  float lse[2];
+  float reference[2];
 #pragma unroll
-  for (int r = 0; r < 2; ++r) lse[r] = p.lse[row_of_head<Mod>(p, b, h) + place.q_idx(p, r)];
+  for (int r = 0; r < 2; ++r) reference[r] = reference_of(p.lse[row_of_head<Mod>(p, b, h) + place.q_idx(p, r)]);
 
 #pragma unroll 1
   for (int i = 0; i < walk.count; ++i) {
@@ -104,13 +93,12 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
     for (int n = 0; n < kBlockN / 8; ++n)
 #pragma unroll
       for (int e = 0; e < 2; ++e) {
-        const int kv_idx = place.kv_first(step) + 8 * n + e;
-        if (kv_idx >= kv_len) continue;
+        const int column = place.kv_first(step) + 8 * n + e, kv_idx = min(column, kv_len - 1);
         const Mod::Col col = Mod::col(args, place.head, b, h, kv_idx, float(kv_idx), 0.f); // SEAM(col)
 #pragma unroll
         for (int r = 0; r < 2; ++r)
           add_score(reduced[r], args, place.head, place.row[r], col, {b, h, place.position(p, args, r), kv_idx},
-                    s.at(r, n, e) * p.scale, lse[r], step.flags & kStepMasked);
+                    s.at(r, n, e), p.scale, reference[r], column < kv_len, step.flags & kStepMasked);
       }
   }
 
@@ -123,18 +111,6 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
   ptx::cp_async_wait_group<0>(); // copies end before the CTA does
 }
 
-/// Returns the steps along Q of a tile of K. With lists they are all: those of columns do not exist in forward passes.
-ATTNC_DEVICE auto walk_rows(const ForwardParams& p, const ModArgs& args, const Mod::Head& head, int b, int h,
-                            int kv_start) {
-  if constexpr (Mod::kHasBounds && !kBlockSparse) {
-    const int end = min(kv_start + kBlockN, p.kv_len);
-    return StepWalk<kBlockM, StepSource::Bounds, Mod::kHasMaskMod>(
-        p.q_len, q_bounds<Mod>(args, head, b, h, kv_start, end, p.q_len));
-  } else {
-    return StepWalk<kBlockM, StepSource::All, Mod::kHasMaskMod>(p.q_len);
-  }
-}
-
 extern "C" __global__ void __launch_bounds__(kThreads, 1)
     attnc_reduce_columns(const __grid_constant__ ReductionParams p, const __grid_constant__ ModArgs args) {
   extern __shared__ __align__(16) unsigned char dynamic_shared[];
@@ -143,7 +119,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
   const int b = blockIdx.x / tiles / p.q_heads, h = blockIdx.x / tiles % p.q_heads;
   const Tile own = {shared + Memory::offset_of<OwnPart>()};
   const auto slot = [&](int i) { return Tile{shared + Memory::offset_of<WalkPart>() + i % 2 * Tile::kBytes}; };
-  float* const lse = (float*)(dynamic_shared + Memory::offset_of<LsePart>());
+  float* const references = (float*)(dynamic_shared + Memory::offset_of<References>());
   const int warp_row = int(threadIdx.x) / 32 * 16;
   const Mod::Head head = Mod::head(args, b, h); // SEAM(head)
   const int kv_len = kv_length<Mod>(p, args, head);
@@ -155,7 +131,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
     col[r] = Mod::col(args, head, b, h, kv_idx[r], float(kv_idx[r]), 0.f); // SEAM(col)
   }
   const Rows queries(p.q, p.q_stride, b, h, p.q_len, p.vectors);
-  const auto walk = walk_rows(p, args, head, b, h, kv_start);
+  const auto walk = walk_rows<kBlockM, kBlockN>(p, args, head, b, h, kv_start);
   const auto listed = [&](int i) { return listed_at(p, b, h, walk.start_of(i), kv_start); };
   const auto next = [&](int i) { // the first step from i on whose block is not empty
     while (i < walk.count && (kv_start >= kv_len || listed(i) == Listed::Empty)) ++i;
@@ -165,8 +141,8 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
     const int start = walk.start_of(i);
     queries.copy(slot(into), start);
     if (threadIdx.x < kBlockM)
-      lse[into % 2 * kBlockM + threadIdx.x] =
-          p.lse[row_of_head<Mod>(p, b, h) + min(start + int(threadIdx.x), p.q_len - 1)];
+      references[into % 2 * kBlockM + threadIdx.x] =
+          reference_of(p.lse[row_of_head<Mod>(p, b, h) + min(start + int(threadIdx.x), p.q_len - 1)]);
   };
   Rows(p.k, p.k_stride, b, h / p.group, kv_len, p.vectors).copy(own, kv_start);
   int i = next(0);
@@ -188,14 +164,13 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
 #pragma unroll
       for (int e = 0; e < 2; ++e) {
         const int q_idx = step.start + Scores::column(n, e);
-        if (q_idx >= p.q_len) continue;
-        const int position = position_of<Mod>(args, head, q_idx);
+        const int position = position_of<Mod>(args, head, min(q_idx, p.q_len - 1));
         const Mod::Row row = Mod::row(args, head, b, h, position, float(position)); // SEAM(row)
 #pragma unroll
         for (int r = 0; r < 2; ++r)
-          if (kv_start + warp_row + Scores::row(r) < kv_len)
-            add_score(reduced[r], args, head, row, col[r], {b, h, position, kv_idx[r]}, s.at(r, n, e) * p.scale,
-                      lse[done % 2 * kBlockM + Scores::column(n, e)], masked);
+          add_score(reduced[r], args, head, row, col[r], {b, h, position, kv_idx[r]}, s.at(r, n, e), p.scale,
+                    references[done % 2 * kBlockM + Scores::column(n, e)],
+                    q_idx < p.q_len && kv_start + warp_row + Scores::row(r) < kv_len, masked);
       }
   }
 

@@ -310,9 +310,11 @@ Program Lowering::run(const ir::CaptureGradients& gradients) {
          .value = lowerRoot(*module.output(place.output)),
          .offset = lowerDenseOffset(place)});
   }
-  for (const ir::Reduction& reduction : ir::reductionsOf(module))
-    program.reductions.push_back(
-        {reduction.isMax, reduction.kept == ir::Kept::Keys, lowerRoot(*module.output(reduction.output()))});
+  for (const ir::Reduction& reduction : ir::reductionsOf(module)) {
+    const ir::Value value = *module.output(reduction.output());
+    program.reductions.push_back({reduction.isMax, reduction.kept == ir::Kept::Keys,
+                                  module.isParam(value, ir::ParamKind::Prob), lowerRoot(value)});
+  }
   return std::move(program);
 }
 

@@ -320,7 +320,15 @@ Arguments anonymous(Arguments arguments) {
 
 /// Returns the hooks of reductions. `bodies`: of their values.
 std::string reductionsText(const Program& program, llvm::ArrayRef<std::string> bodies, int64_t work) {
-  std::string text = fmt::format("\n  static constexpr int kReductions = {};\n", bodies.size()), visits;
+  const auto sumWeights = [&](bool ofColumns) {
+    return llvm::all_of(program.reductions, [&](const auto& each) {
+      return each.ofColumns != ofColumns || (each.isOfWeights && !each.isMax);
+    });
+  };
+  std::string text = fmt::format("\n  static constexpr int kReductions = {};\n"
+                                 "  static constexpr bool kSumsWeights[2] = {{{}, {}}};\n",
+                                 bodies.size(), sumWeights(false), sumWeights(true)),
+              visits;
   for (size_t i = 0; i < bodies.size(); ++i) {
     text += fmt::format("  struct Reduction{0} {{\n"
                         "  static constexpr int kIndex = {0};\n"
@@ -328,7 +336,7 @@ std::string reductionsText(const Program& program, llvm::ArrayRef<std::string> b
                         i, program.reductions[i].isMax, program.reductions[i].ofColumns);
     text += returnerText("float",
                          "value(const ModArgs& args, const Head& head, const Row& row, const Col& col, Coord at,\n"
-                         "                                  float score, float prob)",
+                         "                                  float score, auto prob)",
                          bodies[i], work);
     text += "  };\n";
     visits += fmt::format("    visit(Reduction{}());\n", i);

@@ -73,7 +73,7 @@ struct GradientHook {
 
 /// A reduction of the module, and its value.
 struct ReductionHook {
-  bool isMax = false, ofColumns = false;
+  bool isMax = false, ofColumns = false, isOfWeights = false; ///< isOfWeights: whether the value is `prob`
   uint32_t value = 0;
 };
 

@@ -2,6 +2,7 @@
 
 #include "attnc/captures.h"
 #include "launch/kernel_options.h"
+#include "launch/tensor_maps.h"
 #include "support/ceil_div.h"
 #include "support/try.h"
 #include "templates/params_reductions.cuh"
@@ -92,6 +93,37 @@ bool takesTiles(const Request& request) {
   return request.family->family != Family::Naive && others.empty() && !options.pageSize && options.headDim <= most;
 }
 
+/// Returns the config of templates/reductions_sm90.cu; without shared memory if it does not serve the request. A
+/// thread has 96 registers where two CTAs share an SM. Mods that need more of them have half as many scores at a time.
+codegen::Config configSm90(const Request& request) {
+  const KernelOptions& options = request.options;
+  const analysis::ScoreForm form = request.mod->facts.form;
+  const bool isShort = form == analysis::ScoreForm::Identity || form == analysis::ScoreForm::Linear;
+  codegen::Config config = configOf(options, {128, isShort ? 128 : 64, 8});
+  if (request.family->family != Family::Sm90 || options.kind != KernelKind::Forward ||
+      (options.blockSparse && std::min(options.maskQBlock, options.maskKvBlock) < 128))
+    return config;
+  config.kvStages = options.headDim <= 64 ? 4 : 2;
+  config.wgmmaShapes = {config.blockN};
+  const int rowBytes = 128 * int(ceilDiv(options.headDim, 64));
+  // Mirrors `Memory`: own rows; the ring, with two references a row and control words; a barrier.
+  config.sharedBytes = config.blockM * rowBytes + config.kvStages * (config.blockN * (rowBytes + 8) + 24) + 8;
+  return config;
+}
+
+/// Encodes the maps of templates/reductions_sm90.cu.
+Expected<ParameterBlock> parametersSm90(const ReductionParams& base, const Stage& stage,
+                                        const LaunchOperands& operands) {
+  ReductionParamsSm90 params{};
+  params.base = base;
+  const bool ownsQ = stage.entry == "attnc_reduce_rows";
+  const auto [own, walked] = std::pair(stage.config.blockM, stage.config.blockN);
+  ATTNC_TRY(encodeMaps({{"q", &operands.q, ownsQ ? own : walked, &params.q, &params.q_batch_step},
+                        {"k", &operands.k, ownsQ ? walked : own, &params.k, &params.k_batch_step}},
+                       operands));
+  return ParameterBlock(params);
+}
+
 /// Makes the parameters of the stage that writes outputs of these kinds. With Queries and Heads, those of heads are
 /// written to Use::RowParts, row by row.
 MakeParameters parametersFor(Declared declared, std::initializer_list<Kept> kinds) {
@@ -108,6 +140,7 @@ MakeParameters parametersFor(Declared declared, std::initializer_list<Kept> kind
       params.out[i] = isPart ? part : static_cast<float*>(tensorOf(operands, declared[i])->data);
       if (isOfHead && !isPart) params.parts[i] = part;
     }
+    if (stage.templateName == "reductions_sm90.cu") return parametersSm90(params, stage, operands);
     return withScales(params, stage, operands);
   };
 }
@@ -146,18 +179,14 @@ void addReductions(Plan& plan, const Request& request) {
   const Declared& declared = request.mod->reductions;
   if (!request.options.features.has(Feature::Reductions) || declared.empty()) return;
   for (Stage& stage : plan.stages) stage.parameters = withLse(std::move(stage.parameters), declared);
-  const auto add = [&](const char* entry, const Tile& tile, std::initializer_list<Kept> kinds, CountCtas ctas) {
+  const auto add = [&](const char* entry, const char* templateName, codegen::Config config,
+                       std::initializer_list<Kept> kinds, CountCtas ctas) {
     if (llvm::none_of(declared, [&](const auto& each) { return llvm::is_contained(kinds, each.kept); })) return;
-    codegen::Config config = configOf(request.options, tile);
-    config.fp8 = request.options.features.has(Feature::Fp8Q);
-    config.rowScales = request.options.features.has(Feature::RowScales);
-    const bool isNaive = tile == kNaive;
-    if (!isNaive) config.sharedBytes = tileBytes(config);
-    plan.stages.push_back({.templateName = isNaive ? "reductions_naive.cu" : "reductions_sm80.cu",
+    plan.stages.push_back({.templateName = templateName,
                            .entry = entry,
                            .config = std::move(config),
                            .reduces = true,
-                           .threads = 32 * tile.warps,
+                           .threads = 32 * config.warps + (config.kvStages ? 32 : 0),
                            .ctas =
                                [=, ctas = std::move(ctas), all = std::vector(kinds)](
                                    const Stage& stage, const LaunchOperands& operands, const Device& device) {
@@ -165,18 +194,31 @@ void addReductions(Plan& plan, const Request& request) {
                                },
                            .parameters = parametersFor(declared, kinds)});
   };
-  const bool onTensorCores = takesTiles(request);
-  const Tile tile = onTensorCores ? Tile{64, 64, 4} : kNaive;
-  add("attnc_reduce_rows", tile, {Kept::Queries, Kept::Heads}, perQTile);
-  add("attnc_reduce_columns", tile, {Kept::Keys},
+  codegen::Config naive = configOf(request.options, kNaive);
+  naive.fp8 = request.options.features.has(Feature::Fp8Q);
+  naive.rowScales = request.options.features.has(Feature::RowScales);
+  codegen::Config config = naive;
+  const char* templateName = "reductions_naive.cu";
+  if (takesTiles(request)) {
+    config = configSm90(request);
+    templateName = "reductions_sm90.cu";
+    if (!config.sharedBytes) {
+      config = configOf(request.options, {64, 64, 4});
+      config.sharedBytes = tileBytes(config);
+      templateName = "reductions_sm80.cu";
+    }
+  }
+  add("attnc_reduce_rows", templateName, config, {Kept::Queries, Kept::Heads}, perQTile);
+  add("attnc_reduce_columns", templateName, config, {Kept::Keys},
       [](const Stage& stage, const LaunchOperands& operands, const Device&) {
-        const int64_t rows = stage.config.blockN, length = rowsOfKv(operands), batch = operands.problem.batch;
+        const int64_t rows = stage.config.blockM, length = rowsOfKv(operands), batch = operands.problem.batch;
         const bool isPacked = operands.cuSeqlensQ && !operands.pageTable;
         return operands.problem.qHeads * (isPacked ? length / rows + batch : batch * ceilDiv(length, rows));
       });
-  add("attnc_reduce_heads", kNaive, {Kept::Heads}, [](const Stage&, const LaunchOperands& operands, const Device&) {
-    return operands.problem.batch * operands.problem.qHeads;
-  });
+  add("attnc_reduce_heads", "reductions_naive.cu", naive, {Kept::Heads},
+      [](const Stage&, const LaunchOperands& operands, const Device&) {
+        return operands.problem.batch * operands.problem.qHeads;
+      });
   plan.workspace.push_back({.use = Use::Lse, .bytes = rowBytes});
   const size_t ofHeads = llvm::count_if(declared, [](const auto& each) { return each.kept == Kept::Heads; });
   plan.workspace.push_back(

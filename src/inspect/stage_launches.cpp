@@ -40,7 +40,8 @@ constexpr Row kRows[] = {
     {"backward_large.cu", kPersistent},
     {"tangents_q_sm80.cu", kPerQTile},
     {"tangents_kv_sm80.cu", kPerKvTile},
-    {"reductions_sm80.cu", "B * H * ceil(Q_LEN / {m}), of columns B * H * ceil(KV_LEN / {n})"},
+    {"reductions_sm80.cu", "B * H * ceil(Q_LEN / {m}), of columns B * H * ceil(KV_LEN / {m})"},
+    {"reductions_sm90.cu", "B * H * ceil(Q_LEN / {m}), of columns B * H * ceil(KV_LEN / {m})", "q k"},
 };
 
 /// What a use of the workspace holds, by its number.

@@ -119,11 +119,14 @@
 // and, generated for kernels that compute outputs of the mod:
 //
 //     static constexpr int kReductions           how many there are
+//     static constexpr bool kSumsWeights[2]      whether those of rows and heads, and those of columns, are all sums of
+//                                                prob
 //     struct Reduction0, Reduction1, ...         one of them:
 //       static constexpr int kIndex              its number
 //       static constexpr bool kIsMax             whether it is a maximum, else a sum
 //       static constexpr bool kOfColumns         whether it is of a column, else of a row or a head
-//       static float value(const ModArgs&, const Head&, const Row&, const Col&, Coord, float score, float prob)
+//       static float value(const ModArgs&, const Head&, const Row&, const Col&, Coord, float score, auto prob)
+//                                                prob: a float, or what is one and has a log_of() of its own
 //     static void reductions(visit)              calls visit(Reduction0()), visit(Reduction1()), ...
 //
 // A mod is generated in one of two ways. Plain: score() is score_mod, factors() are 1, 1, 0, row_shift() is 0. For
@@ -141,7 +144,7 @@
 //               algo/transposed_scores.cuh                 1
 //               algo/kv_walk.cuh                           1
 //               algo/sequence.cuh                          6
-//               algo/forward_parts_sm90.cuh                1
+//               algo/forward_parts_sm90.cuh                2
 //               algo/q_walk.cuh                            1
 //               backward_sm80.cu                           1
 //               algo/backward_parts_sm90.cuh               1
@@ -164,6 +167,7 @@
 //               tangents_kv_sm90.cu                        1
 //               reductions_naive.cu                        1
 //               reductions_sm80.cu                         1
+//               reductions_sm90.cu                         2
 //   row         decode_lists.cu                            1
 //               algo/apply_mod.cuh                         1
 //               algo/transposed_scores.cuh                 1
@@ -182,6 +186,7 @@
 //               tangents_kv_sm90.cu                        1
 //               reductions_naive.cu                        1
 //               reductions_sm80.cu                         1
+//               reductions_sm90.cu                         1
 //   col         decode_lists.cu                            1
 //               algo/apply_mod.cuh                         1
 //               algo/transposed_scores.cuh                 1
@@ -205,6 +210,7 @@
 //               tangents_kv_sm90.cu                        1
 //               reductions_naive.cu                        1
 //               reductions_sm80.cu                         2
+//               reductions_sm90.cu                         2
 //   score       algo/apply_mod.cuh                         1
 //               algo/transposed_scores.cuh                 1
 //               algo/exact_gradients.cuh                   1
@@ -212,7 +218,7 @@
 //               algo/pairs.cuh                             1
 //               algo/tangent_scores.cuh                    1
 //               reductions_naive.cu                        1
-//               reductions_sm80.cu                         1
+//               algo/reductions.cuh                        1
 //   mask        decode_lists.cu                            1
 //               algo/apply_mod.cuh                         1
 //               algo/transposed_scores.cuh                 1
@@ -223,7 +229,7 @@
 //               algo/grid_transposed_scores.cuh            1
 //               algo/tangent_scores.cuh                    1
 //               reductions_naive.cu                        1
-//               reductions_sm80.cu                         1
+//               algo/reductions.cuh                        1
 //   prob_factor algo/prob_mod.cuh                          1
 //   drop_seed   algo/drops.cuh                             1
 //   drop_below  algo/drops.cuh                             1

@@ -136,6 +136,14 @@ void fillLaunch(Launch& launch, const Mod& mod, const KernelOptions& options, in
   launch.outputs.out = at.apart(options.dtype, batch, kHeads, qLen, dimV);
   launch.outputs.lse = at.dense(DType::F32, {batch, kHeads, qLen});
   if (options.features.has(Feature::RowMax)) launch.outputs.rowMax = at.dense(DType::F32, {batch, kHeads, qLen});
+  if (options.features.has(Feature::Reductions)) {
+    for (const CaptureInfo& each : mod.reductions()) {
+      const int64_t length = each.extent.size() > 2 && each.extent[2] == "Q_LEN" ? qLen : kvLen;
+      launch.reductions.set(each.name, each.extent.size() > 2 ? at.dense(DType::F32, {batch, kHeads, length})
+                                                              : at.dense(DType::F32, {batch, kHeads}));
+    }
+    launch.outputs.reductions = &launch.reductions;
+  }
   addSequences(launch, options, at, qLen, kvLen);
   addScales(launch, options, at);
   if (options.features.has(Feature::Appends)) {

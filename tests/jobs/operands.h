@@ -16,7 +16,7 @@ struct Launch {
   BackwardOperands operands = {};
   Outputs outputs = {};
   BackwardOutputs gradients = {};
-  Captures captures = {}, captureGradients = {};
+  Captures captures = {}, captureGradients = {}, reductions = {};
   BlockMaskView mask = {};
 };
 

@@ -28,6 +28,8 @@ void addForward(std::vector<Variant>& all) {
   hopper("e4m3", {.features = {Feature::Fp8Q, Feature::Fp8Kv}});
   hopper("e4m3 of rows d64",
          {.headDim = 64, .features = {Feature::Fp8Q, Feature::Fp8Kv, Feature::RowScales, Feature::Lengths}});
+  hopper("outputs", {.features = {Feature::Reductions}});
+  hopper("outputs lists d64", {.headDim = 64, .features = {Feature::Reductions}, .blockSparse = true});
   const auto ampere = [&](const char* name, const char* arch, KernelOptions options) {
     options.family = Family::Sm80, options.arch = arch;
     all.push_back({std::string("sm80 ") + name, options});
@@ -42,6 +44,7 @@ void addForward(std::vector<Variant>& all) {
   ampere("lengths", "sm_80", {.features = {Feature::Lengths}, .offsets = kFromLengths});
   ampere("pages of 16 d64", "sm_80", {.headDim = 64, .features = {Feature::Lengths}, .pageSize = 16});
   ampere("ragged d64", "sm_80", {.headDim = 64, .features = {Feature::Ragged}});
+  ampere("outputs", "sm_80", {.features = {Feature::Reductions}});
   ampere("e4m3 sm_89", "sm_89", {.features = {Feature::Fp8Q, Feature::Fp8Kv}});
   all.push_back({"naive", {.family = Family::Naive, .arch = "sm_80", .headDim = 64}});
   all.push_back(

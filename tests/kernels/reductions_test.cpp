@@ -32,6 +32,11 @@ const std::string kOutputs = "sizes: f32[KV_LEN]\n"
                              "row_logit: f32[B, H, Q_LEN] = reduce_max(logit)\n"
                              "heads: f32[B, H] = reduce_sum(far)\n"
                              "max_logit: f32[B, H] = reduce_max(logit)\n";
+/// Sums of weights only, which have a shorter path.
+const std::string kSums = "def weight(prob, score, b, h, q_idx, kv_idx):\n  return prob\n"
+                          "columns: f32[B, H, KV_LEN] = reduce_sum(weight)\n"
+                          "rows: f32[B, H, Q_LEN] = reduce_sum(weight)\n";
+const std::string kCausal = "def mask_mod(b, h, q_idx, kv_idx):\n  return q_idx + 100 >= kv_idx\n";
 const std::string kMod = "slopes: f32[H]\n"
                          "def score_mod(score, b, h, q_idx, kv_idx):\n"
                          "  return where(kv_idx % 7 == 3, -inf, score + slopes[h] * (q_idx - kv_idx))\n"
@@ -79,6 +84,8 @@ std::string paramsOf(const plan::Stage& stage) {
          : name == "reductions_naive.cu" ? "naive::Params"
          : name == "forward_sm80.cu"     ? "sm80::Params"
          : name == "append.cu"           ? "Cached<ForwardParams>"
+         : name == "forward_sm90.cu"     ? "sm90::Params"
+         : name == "reductions_sm90.cu"  ? "ReductionParamsSm90"
                                          : "ReductionParams";
 }
 
@@ -99,24 +106,26 @@ void check(const Case& c) {
                             << c.text);
   const Mod mod = take(Mod::parse(c.text));
   std::mt19937 random(3);
-  const ProblemShape problem{2, 4, 2, 70, c.hasLists ? 140 : 75};
+  const bool isSm90 = c.family == Family::Sm90;
+  const ProblemShape problem{2, 4, 2, isSm90 ? 150 : 70, isSm90 ? 300 : c.hasLists ? 140 : 75};
   const int64_t rows = problem.qLen, columns = problem.kvLen;
   Tensor q(c.dtype, {2, 4, rows, c.dim}, random), k(c.dtype, {2, 2, columns, c.dim}, random),
       v(c.dtype, {2, 2, columns, c.dim}, random), out(c.dtype, {2, 4, rows, c.dim}, random),
       lse(DType::F32, {2, 4, rows}, random), rowMax(DType::F32, {2, 4, rows}, random), slopes(DType::F32, {4}, random),
       sizes(DType::F32, {columns}, random);
   Captures captures;
-  captures.set("sizes", sizes.view);
-  if (c.text != kOutputs) captures.set("slopes", slopes.view);
+  if (c.text.find("sizes") != std::string::npos) captures.set("sizes", sizes.view);
+  if (c.text.find("slopes") != std::string::npos) captures.set("slopes", slopes.view);
   Operands operands{.q = q.view, .k = k.view, .v = v.view, .captures = &captures};
   std::vector<int32_t> lengths{71, 5};
   if (c.isCached) operands.kvLengths = TensorView::contiguous(lengths.data(), DType::I32, {2});
-  const test::DrawnLists lists({2, 4, rows, columns, 64, 64}, random);
+  const int block = isSm90 ? 128 : 64;
+  const test::DrawnLists lists({2, 4, rows, columns, block, block}, random);
   if (c.hasLists) operands.blockMask = &lists.view;
   Reduced got(mod, problem), want(mod, problem);
   Outputs outputs{.out = out.view, .reductions = &got.captures};
   if (c.hasLse) outputs.lse = lse.view, outputs.rowMax = rowMax.view;
-  KernelOptions options = optionsOf(operands, outputs, {.arch = "sm_80"});
+  KernelOptions options = optionsOf(operands, outputs, {.arch = isSm90 ? "sm_90a" : "sm_80"});
   options.family = c.family;
   test::launchOnHost(mod, options, operands, outputs, {}, paramsOf);
   Tensor wantOut(c.dtype, {2, 4, rows, c.dim}, random);
@@ -164,6 +173,11 @@ TEST_CASE("outputs of mods agree with the reference", "[on-host]") {
   check({Family::Sm80, DType::BF16, kOutputs, 1e-4});
   check({Family::Sm80, DType::BF16, kMod + kOutputs, 1e-4, false, true, true});
   check({Family::Sm80, DType::F16, kMod + kOutputs, 1e-4, true, true});
+  check({Family::Sm90, DType::BF16, kOutputs, 1e-4});
+  check({Family::Sm90, DType::F16, kCausal + kSums, 1e-4, false, false, false, 128});
+  check({Family::Sm90, DType::BF16, kSums, 1e-4, false, true, true, 72});
+  check({Family::Sm90, DType::BF16, kMod + kOutputs, 1e-4, false, true, true});
+  check({Family::Sm90, DType::F16, kMod + kOutputs, 1e-4, true, true});
 }
 
 TEST_CASE("outputs of mods agree with the reference in ragged batches, with lists and in pages", "[on-host]") {
@@ -219,5 +233,13 @@ NVRTC_TEST_CASE("kernels of outputs of mods compile without spills", "[kernels]"
                          .dtype = dtype,
                          .headDim = headDim,
                          .features = {Feature::Reductions}}});
+  for (const std::string& text : {kOutputs, kMod + kOutputs, kCausal + kSums})
+    for (int headDim : {64, 128, 256})
+      for (bool hasLists : {false, true}) {
+        KernelOptions options{.arch = "sm_90a", .dtype = DType::BF16, .headDim = headDim, .blockSparse = hasLists};
+        options.features = {Feature::Reductions};
+        jobs.push_back({fmt::format("{} sm90 {} lists {}", text, headDim, hasLists), take(Mod::parse(text)), options, 0,
+                        "reductions_sm90"});
+      }
   CHECK(test::findings(jobs) == "");
 }

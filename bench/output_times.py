@@ -1,0 +1,106 @@
+#!/usr/bin/env python3
+"""Times outputs of mods under load on one GPU, next to the forward pass that they look at.
+
+  ATTNC_LIBRARY=libattnc.so python3 bench/output_times.py --out FILE.jsonl
+
+q, k and v are bf16, 2 x 16 x 8192 rows of 128 and of 64, causal or without a mask. In turns (clocks.py): the forward
+pass; the same with column sums, with the entropy of rows, with the largest logit of heads, which takes no walk. Column
+sums are first compared with those of a matrix of weights, at 1024 rows. Prints what each costs more, in forward passes.
+"""
+
+import argparse
+import json
+import pathlib
+import sys
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "tools" / "python"))
+import clocks
+import torch
+
+import attnc
+from attnc.torch import AuxRequest, create_block_mask, flex_attention
+
+BATCH, HEADS, LENGTH, BURST = 2, 16, 8192, 1.0
+
+
+def causal(b, h, q_idx, kv_idx):
+    return q_idx >= kv_idx
+
+
+def weight(prob, score, b, h, q_idx, kv_idx):
+    return prob
+
+
+def surprise(prob, score, b, h, q_idx, kv_idx):
+    return torch.where(prob > 0, -prob * torch.log(prob), 0.0)
+
+
+def logit(prob, score, b, h, q_idx, kv_idx):
+    return score
+
+
+OUTPUTS = {
+    "column_sums": attnc.reduce_sum(weight, "B H KV_LEN"),
+    "entropy": attnc.reduce_sum(surprise, "B H Q_LEN"),
+    "max_logit": attnc.reduce_max(logit, "B H"),
+}
+
+
+def draw(length, width):
+    return [torch.randn(BATCH, HEADS, length, width, device="cuda", dtype=torch.bfloat16) for _ in range(3)]
+
+
+def attend(operands, is_causal, **more):
+    length = operands[0].shape[2]
+    mask = create_block_mask(causal, None, None, length, length, device="cuda") if is_causal else None
+    return lambda: flex_attention(*operands, block_mask=mask, **more)
+
+
+def check(width, is_causal):
+    operands = draw(1024, width)
+    sums = attend(operands, is_causal, outputs={"sums": OUTPUTS["column_sums"]}, return_aux=AuxRequest())()[1].sums
+    scores = operands[0].double() @ operands[1].double().mT / width**0.5
+    if is_causal:
+        scores.masked_fill_(torch.ones(1024, 1024, dtype=torch.bool, device="cuda").triu(1), -torch.inf)
+    off = float((sums - scores.softmax(-1).sum(-2)).abs().max())
+    if not off < 1e-3:
+        sys.exit(f"column sums are off by {off}")
+
+
+def calls(width, is_causal):
+    """Returns {name: function}."""
+    operands = draw(LENGTH, width)
+    return {
+        "forward": attend(operands, is_causal),
+        **{
+            name: attend(operands, is_causal, outputs={name: output}, return_aux=AuxRequest())
+            for name, output in OUTPUTS.items()
+        },
+    }
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=argparse.FileType("a"), required=True)
+    out = parser.parse_args().out
+    gpu = clocks.Gpu()
+    about = clocks.about(gpu)
+    torch.manual_seed(0)
+    for width in (128, 64):
+        for is_causal in (False, True):
+            check(width, is_causal)
+            bursts, _ = clocks.abba(gpu, calls(width, is_causal), BURST, 1)
+            ms = {name: sum(burst.ms for burst in taken) / len(taken) for name, taken in bursts.items()}
+            for name, taken in bursts.items():
+                row = {"kind": name, "head_dim": width, "causal": is_causal, "ms": round(ms[name], 4)}
+                row |= {"joules": round(sum(burst.joules for burst in taken) / len(taken), 4)}
+                print(json.dumps({**row, **about}), file=out, flush=True)
+            more = ", ".join(f"{name} {ms[name] / ms['forward'] - 1:.2f}" for name in OUTPUTS)
+            print(
+                f"d{width} {'causal' if is_causal else 'no mask'}: forward {ms['forward']:.3f} ms; more of it: {more}",
+                flush=True,
+            )
+
+
+if __name__ == "__main__":
+    main()
