@@ -10,6 +10,7 @@
 #include <fmt/format.h>
 
 #include <cmath>
+#include <functional>
 #include <map>
 #include <random>
 
@@ -138,6 +139,52 @@ TEST_CASE("naive backward kernels compute gradients of outputs", "[on-host][outp
   check(kScores + kOutputs, false, {}, /*onlyCaptures=*/true);
 }
 
+TEST_CASE("outputs of a sequence of a ragged batch have the gradients of its own", "[output-gradients]") {
+  const Mod mod = take(Mod::parse("def mask_mod(b, h, q_idx, kv_idx):\n  return q_idx >= kv_idx\n"
+                                  "def weight(prob, score, b, h, q_idx, kv_idx):\n  return prob * score\n"
+                                  "columns: f32[B, H, KV_LEN] = reduce_sum(weight)\n"
+                                  "rows: f32[B, H, Q_LEN] = reduce_sum(weight)\n"
+                                  "heads: f32[B, H] = reduce_sum(weight)\n"));
+  std::mt19937 random(3);
+  const auto drawn = [&](std::vector<int64_t> shape) { return Tensor(DType::F32, std::move(shape), random); };
+  const Tensor q = drawn({1, 2, 9, 8}), k = drawn({1, 2, 9, 8}), v = drawn({1, 2, 9, 8}), dOut = drawn({1, 2, 9, 8}),
+               out = drawn({1, 2, 9, 8}), lse = drawn({1, 2, 9}), columns = drawn({1, 2, 9}), rows = drawn({1, 2, 9}),
+               heads = drawn({2, 2});
+  const auto computed = [&](const std::function<TensorView(const TensorView&)>& part, const TensorView& ofHeads,
+                            const std::optional<TensorView>& ends, int64_t length) {
+    std::vector<Tensor> results; // dq, dk, dv
+    for (int n = 0; n < 3; ++n) results.push_back(drawn({1, 2, length, 8}));
+    const Tensor rowsOfLse = drawn({1, 2, length});
+    Captures captures;
+    captures.set("columns_gradient", part(columns.view)).set("rows_gradient", part(rows.view));
+    captures.set("heads_gradient", ofHeads);
+    BackwardOperands operands{{.q = part(q.view), .k = part(k.view), .v = part(v.view), .cuSeqlensQ = ends}};
+    operands.captures = &captures;
+    operands.out = part(out.view), operands.lse = rowsOfLse.view, operands.dOut = part(dOut.view);
+    take(computeBackwardOnCpu(mod, operands, {results[0].view, results[1].view, results[2].view}));
+    return results;
+  };
+  std::vector<int32_t> ends{0, 4, 9};
+  const auto all = computed([](const TensorView& whole) { return whole; }, heads.view,
+                            TensorView::contiguous(ends.data(), DType::I32, {3}), 9);
+  for (int64_t b : {0, 1}) {
+    const int64_t start = ends[size_t(b)], length = ends[size_t(b) + 1] - start;
+    const auto part = [&](TensorView of) {
+      of.data = static_cast<float*>(of.data) + start * of.stride[2];
+      of.shape[2] = length;
+      return of;
+    };
+    TensorView own = heads.view;
+    own.data = static_cast<float*>(own.data) + 2 * b, own.shape[0] = 1;
+    const auto alone = computed(part, own, {}, length);
+    for (size_t i = 0; i < 3; ++i)
+      for (int64_t h : {0, 1})
+        for (int64_t row = 0; row < length; ++row)
+          for (int64_t d = 0; d < 8; ++d)
+            CHECK(all[i].at({0, h, start + row, d}) == Approx(alone[i].at({0, h, row, d})).margin(1e-6));
+  }
+}
+
 TEST_CASE("backward passes know whether outputs have gradients, and what is wrong with these", "[output-gradients]") {
   const Mod mod = take(Mod::parse("def f(prob, score, b, h, q_idx, kv_idx):\n  return prob * score\n"
                                   "sums: f32[B, H] = reduce_sum(f)\nrows: f32[B, H, Q_LEN] = reduce_sum(f)\n"
@@ -173,4 +220,18 @@ TEST_CASE("backward passes know whether outputs have gradients, and what is wron
   captures.set("top_gradient", ofHeads);
   for (const Error& error : {refusalOf(settled(mod)), refusalOf(computeBackwardOnCpu(mod, operands, to))})
     CHECK(error.message == "top_gradient is given, and top is a maximum, which has no gradient");
+}
+
+NVRTC_TEST_CASE("kernels of gradients of outputs compile", "[kernels]") {
+  std::vector<test::Job> jobs;
+  for (Features features : {Features{Feature::Reductions}, {Feature::Reductions, Feature::Deterministic}})
+    jobs.push_back({fmt::format("deterministic {}", features.has(Feature::Deterministic)),
+                    take(Mod::parse(kScores + kDropped + kOutputs)),
+                    {.kind = KernelKind::Backward,
+                     .family = Family::Naive,
+                     .arch = "sm_90a",
+                     .headDim = 64,
+                     .features = features,
+                     .gradients = {"sizes", "slopes", "tilt"}}});
+  CHECK(test::findings(jobs) == "");
 }

@@ -217,6 +217,14 @@ class GradientsTest(unittest.TestCase):
         thinned = lambda prob, b, h, q_idx, kv_idx: prob * (kv_idx % 3)  # noqa: E731
         self.check(self.computed(read, prob_mod=thinned), self.wanted(read, factor=torch.arange(S) % 3))
 
+    def test_stop_where_functions_detach(self):
+        q, k = self.leaves[0], self.leaves[1].repeat_interleave(H // HKV, dim=1).detach()
+        outputs = {"sums": attnc.reduce_sum(lambda prob, score, b, h, q_idx, kv_idx: prob.detach() * score, "B H")}
+        sums = flex_attention(q, k, k, outputs=outputs, return_aux=AuxRequest())[1].sums
+        scores = q @ k.mT * D**-0.5
+        (be,) = torch.autograd.grad((scores.softmax(-1).detach() * scores).sum(), q)
+        torch.testing.assert_close(torch.autograd.grad(sums.sum(), q)[0], be, rtol=1e-4, atol=1e-5)
+
     def test_regularise(self):
         """A step against the entropy of the weights lowers it."""
         q = self.leaves[0]
