@@ -2,9 +2,10 @@
 //
 //   d_capture[offset] += value(s, g)    for each place where the mod reads a capture, and each round of it
 //
-// s and g, the gradient of mod(s), are defined in algo/pairs.cuh. Runs after attnc_backward_sums of backward_naive.cu.
-// A warp owns a row of q; a lane takes one of 32 columns at a time; each element of attention is a separate add to
-// memory. Walks the lists of a block mask, or all columns.
+// s and g, the gradient of mod(s), are defined in algo/pairs.cuh. A place that outputs of the mod read adds
+// value(mod(s), p), p being the weight of the softmax. Runs after attnc_backward_sums of backward_naive.cu. A warp owns
+// a row of q; a lane takes one of 32 columns at a time; each element of attention is a separate add to memory. Walks
+// the lists of a block mask, or all columns.
 //
 // Grid: rows / 8 in one dimension, 256 threads. The mod is generated in plain form.
 #include "attnc_config.cuh"
@@ -19,6 +20,20 @@ namespace attnc::naive {
 using namespace pairs;
 
 constexpr int kRows = 8; // rows of a CTA, one per warp
+constexpr bool kOfOutputs = kHasOutputGradients<Mod>;
+
+/// Adds what outputs of the mod give to captures at a live score. `weight`: of the softmax.
+template <class M>
+ATTNC_DEVICE void add_of_outputs(const CaptureParams& p, const ModArgs& args, const QueryRow& q,
+                                 const typename M::Col& col, Coord at, float score, float weight) {
+  if constexpr (kHasOutputGradients<M>)
+    M::output_gradients([&](auto gradient) { // SEAM(output_gradients)
+      using Gradient = decltype(gradient);
+      for (int round = 0; round < Gradient::kRounds; ++round)
+        add_to(p.sums[Gradient::kCapture], Gradient::offset(args, q.head, q.row, col, at, round),
+               Gradient::value(args, q.head, q.row, col, at, score, weight, round));
+    });
+}
 
 extern "C" __global__ void __launch_bounds__(32 * kRows, 1)
     attnc_backward_captures(const __grid_constant__ CaptureParams p, const __grid_constant__ ModArgs args) {
@@ -42,9 +57,13 @@ extern "C" __global__ void __launch_bounds__(32 * kRows, 1)
     const Step step = walk.at(i);
     const int kv_idx = step.start + int(threadIdx.x) % 32;
     const Pair pair(f, args, q, kv_idx, kv_idx < f.kv_len, step.flags & kStepMasked);
-    if (kIsWeight<Mod> ? !pair.lives : pair.weight == 0.f) continue;
-    const float grad = gradient_of_score(backward, q, kv_idx, pair.weight / row_sum, pair.factor);
-    if (grad == 0.f) continue;
+    const bool counts = kIsWeight<Mod> ? pair.lives
+                        : kOfOutputs   ? pair.score != negative_infinity()
+                                       : pair.weight != 0.f;
+    if (!counts) continue;
+    const float weight = pair.weight / row_sum;
+    const float grad = gradient_of_score(backward, args, q, kv_idx, pair, weight);
+    if (!kOfOutputs && grad == 0.f) continue;
     const Mod::Col col = Mod::col(args, q.head, b, h, kv_idx, float(kv_idx), 0.f); // SEAM(col)
     const Coord at = {b, h, q.position, kv_idx};
     Mod::gradients([&](auto gradient) { // SEAM(gradients)
@@ -53,6 +72,7 @@ extern "C" __global__ void __launch_bounds__(32 * kRows, 1)
         add_to(p.sums[Gradient::kCapture], Gradient::offset(args, q.head, q.row, col, at, round),
                Gradient::value(args, q.head, q.row, col, at, pair.product, grad, round));
     });
+    add_of_outputs<Mod>(p, args, q, col, at, pair.score, weight);
   }
 }
 

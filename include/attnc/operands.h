@@ -124,6 +124,10 @@ struct Outputs {
 
 /// The inputs of a backward launch: the forward launch's operands and outputs, and the gradients of a scalar loss by
 /// these outputs. All are in device memory, have last stride 1, and are not modified.
+///
+/// If the loss reads outputs of the mod, Operands::captures hold the gradient of each sum NAME as NAME_gradient. It is
+/// f32, with the axes of the sum and any strides. Maxima have no gradient. Training is settled with these captures, and
+/// forward launches do not read them. For kernels with Feature::Reductions.
 struct BackwardOperands : Operands {
   TensorView out = {};  ///< [B, H, Q_LEN, DV], dtype of q: Outputs::out of the forward launch.
   TensorView lse = {};  ///< f32 [B, H, Q_LEN], dense: Outputs::lse of the forward launch.

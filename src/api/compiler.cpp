@@ -117,6 +117,7 @@ Expected<Mod> Compiler::Impl::derived(const Mod& mod, const KernelOptions& optio
   if (isBackward)
     for (const std::string& name : options.gradients) key += " d_" + name;
   if (isBackward && options.features.has(Feature::Tangents)) key += " tangents";
+  if (isBackward && options.features.has(Feature::Reductions)) key += " outputs";
   {
     std::lock_guard lock(mutex);
     if (auto found = derivedMods.find(key); found != derivedMods.end()) return found->second;

@@ -259,7 +259,8 @@ struct ModAccess {
     return Mod(std::make_shared<const Mod::Impl>(std::move(module), *std::move(traced), mod.impl->source));
   }
 
-  static Expected<Mod> gradientMod(const Mod& mod, const std::set<std::string>& captures, bool withTangents) {
+  static Expected<Mod> gradientMod(const Mod& mod, const std::set<std::string>& captures, bool withTangents,
+                                   bool withOutputs) {
     const std::vector<std::string> wanted(captures.begin(), captures.end()),
         floats = passes::floatCaptures(mod.module());
     for (const std::string& name : wanted)
@@ -267,7 +268,7 @@ struct ModAccess {
         return Error::environment(
             fmt::format("a gradient of {} is asked for, which is no float that {} captures", name, mod.name()),
             floats.empty() ? "it captures none" : fmt::format("it captures {}", fmt::join(floats, ", ")));
-    ATTNC_TRY_AS(gradients, passes::differentiate(mod.module(), wanted, {}, withTangents));
+    ATTNC_TRY_AS(gradients, passes::differentiate(mod.module(), wanted, {}, withTangents, withOutputs));
     return Mod(std::make_shared<const Mod::Impl>(
         std::move(gradients->module), mod.impl->traced, mod.impl->source,
         ir::CaptureGradients{wanted, std::move(gradients->captures), passes::hasGradientStops(mod.module())}));
@@ -303,8 +304,8 @@ Expected<Mod> placedMod(const Mod& mod, passes::RowPlaces places, bool keepsSink
   return onOwnStack([&] { return ModAccess::placedMod(mod, places, keepsSink); });
 }
 
-Expected<Mod> gradientMod(const Mod& mod, const std::set<std::string>& captures, bool withTangents) {
-  return ModAccess::gradientMod(mod, captures, withTangents);
+Expected<Mod> gradientMod(const Mod& mod, const std::set<std::string>& captures, bool withTangents, bool withOutputs) {
+  return ModAccess::gradientMod(mod, captures, withTangents, withOutputs);
 }
 
 Expected<std::set<std::string>> reachedCaptures(const Mod& mod) {
@@ -353,7 +354,8 @@ Expected<Mod> derive(const Mod& mod, const KernelOptions& options) {
     if (!sequences.isPlain()) pinned = sequencesMod(*pinned, sequences, options.pins);
     if (!pinned) return pinned;
     return options.kind == KernelKind::Backward
-               ? gradientMod(*pinned, options.gradients, options.features.has(Feature::Tangents))
+               ? gradientMod(*pinned, options.gradients, options.features.has(Feature::Tangents),
+                             options.features.has(Feature::Reductions))
                : forwardMod(*pinned);
   });
 }

@@ -87,9 +87,10 @@ passes::SequenceForm sequenceForm(const KernelOptions& options);
 KernelOptions optionsOf(const Operands& operands, const Outputs& outputs, const PrepareOptions& options);
 
 /// Returns the mod that backward kernels are made from: with the gradients of its score and of the named captures, and
-/// without stop_gradient; and with tangents of all that (passes/tangents.h). Error (environment): a name that is not a
-/// captured float tensor or scalar.
-Expected<Mod> gradientMod(const Mod& mod, const std::set<std::string>& captures = {}, bool withTangents = false);
+/// without stop_gradient; with tangents of all that (passes/tangents.h), or with gradients of its outputs
+/// (passes/output_gradients.h). Error (environment): a name that is not a captured float tensor or scalar.
+Expected<Mod> gradientMod(const Mod& mod, const std::set<std::string>& captures = {}, bool withTangents = false,
+                          bool withOutputs = false);
 
 /// Returns the outputs that gradientMod() added for captures.
 const ir::CaptureGradients& captureGradients(const Mod& mod);

@@ -181,7 +181,8 @@ Status computeBackwardOnCpu(const Mod& mod, const BackwardOperands& operands, co
   for (const auto& [name, item] : gradients.all()) wanted.insert(name);
   ATTNC_TRY_AS(made, modFor(mod, operands));
   const bool hasTangents = operands.qTangent.has_value();
-  ATTNC_TRY_AS(derived, gradientMod(*made, wanted, hasTangents));
+  ATTNC_TRY_AS(ofOutputs, ir::haveGradients(mod.module(), operands.captures));
+  ATTNC_TRY_AS(derived, gradientMod(*made, wanted, hasTangents, *ofOutputs));
   if (asksForChecks(jit::Env::read())) ATTNC_TRY(checkGathers(derived->module(), operands));
   BackwardOperands all = operands;
   static_cast<Operands&>(all) = *args;

@@ -307,6 +307,7 @@ Program Lowering::run(const ir::CaptureGradients& gradients) {
          .access = accesses[i],
          .ofFactor = place.ofFactor,
          .ofSink = place.ofSink,
+         .ofOutputs = place.ofOutputs,
          .value = lowerRoot(*module.output(place.output)),
          .offset = lowerDenseOffset(place)});
   }

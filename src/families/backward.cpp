@@ -34,6 +34,7 @@ Plan planBackwardNaive(const Request& request) {
                            .ctas = ctas,
                            .parameters = backwardBlock});
   plan.workspace.push_back(rowSums());
+  if (request.options.features.has(Feature::Reductions)) plan.workspace.push_back(deltas());
   return plan;
 }
 
@@ -108,7 +109,8 @@ const FamilyRow kBackwardNaive{.kind = KernelKind::Backward,
                                .takesProbMods = FamilyRow::ProbMods::All,
                                .takesWeightMods = true,
                                .takes = {Feature::Offsets, Feature::Ragged, Feature::BlockMask, Feature::F32,
-                                         Feature::Gradients, Feature::Deterministic, Feature::Tangents},
+                                         Feature::Gradients, Feature::Deterministic, Feature::Tangents,
+                                         Feature::Reductions},
                                .unserved = unservedByBackwardNaive,
                                .plan = planBackwardNaive,
                                .layouts = "any strides, the last one 1",

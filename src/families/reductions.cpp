@@ -163,7 +163,7 @@ MakeParameters withLse(MakeParameters parameters, Declared declared) {
 
 std::string unservedReductions(const Request& request) {
   const KernelOptions& options = request.options;
-  if (!options.features.has(Feature::Reductions)) return {};
+  if (!options.features.has(Feature::Reductions) || options.kind == KernelKind::Backward) return {};
   if (options.maskByBoxes) return "computes no outputs of mods with block masks of boxes";
   if (options.features.has(Feature::Fp8Kv) && !options.features.has(Feature::Fp8Q))
     return "computes no outputs of mods with k and v of e4m3 and q of 16 bits";
@@ -172,12 +172,13 @@ std::string unservedReductions(const Request& request) {
 
 bool needsRowMax(llvm::ArrayRef<ir::Reduction> declared, const KernelOptions& options) {
   const auto isRowMax = [](const ir::Reduction& each) { return each.isRowMax; };
-  return options.features.has(Feature::Reductions) && llvm::any_of(declared, isRowMax);
+  return options.features.has(Feature::Reductions) && options.kind != KernelKind::Backward &&
+         llvm::any_of(declared, isRowMax);
 }
 
 void addReductions(Plan& plan, const Request& request) {
   const Declared& declared = request.mod->reductions;
-  if (!request.options.features.has(Feature::Reductions) || declared.empty()) return;
+  if (!request.options.features.has(Feature::Reductions) || declared.empty()) return; // those of backward mods are gone
   for (Stage& stage : plan.stages) stage.parameters = withLse(std::move(stage.parameters), declared);
   const auto add = [&](const char* entry, const char* templateName, codegen::Config config,
                        std::initializer_list<Kept> kinds, CountCtas ctas) {

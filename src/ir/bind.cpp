@@ -3,6 +3,7 @@
 
 #include "ir/conditions.h"
 #include "ir/printer.h"
+#include "ir/reductions.h"
 #include "ir/walk.h"
 #include "support/element.h"
 #include "support/try.h"
@@ -209,9 +210,11 @@ Status checkConditions(const Module& module, const Bindings& bindings) {
   return {};
 }
 
-/// Whether a name is that of the direction of a captured float (passes/tangents.h). Modules without tangents, such as
-/// that of the forward pass, leave it to others.
-bool isDirection(const Module& module, llvm::StringRef name) {
+/// Whether a name is that of the direction of a captured float (passes/tangents.h), or of the gradient of an output
+/// (passes/output_gradients.h). Modules without these, such as that of the forward pass, leave it to others.
+bool isForDerivatives(const Module& module, llvm::StringRef name) {
+  for (const Reduction& each : reductionsOf(module))
+    if (!each.isMax && each.gradient() == name) return true;
   return name.consume_back("_tangent") &&
          (llvm::any_of(module.tensors,
                        [&](const auto& one) { return one.name == name && loadedType(one.dtype) == Type::F32; }) ||
@@ -223,15 +226,15 @@ Status checkDeclared(const Module& module, const Captures& captures) {
   std::string declared;
   for (const TensorCapture& tensor : module.tensors) declared += (declared.empty() ? "" : ", ") + tensor.name;
   for (const ScalarCapture& scalar : module.scalars) declared += (declared.empty() ? "" : ", ") + scalar.name;
-  bool hasDirections = false;
+  bool areForDerivatives = false;
   for (const auto& [name, value] : captures.all()) {
     if (declares(module, name)) continue;
-    hasDirections = isDirection(module, name);
-    if (!hasDirections)
+    areForDerivatives = isForDerivatives(module, name);
+    if (!areForDerivatives)
       return Error::environment(fmt::format("capture '{}' is given, but the mod does not declare it", name),
                                 declared.empty() ? "the mod declares no captures" : "declared: " + declared);
   }
-  return hasDirections ? Status() : Error::internal("bind: two captures of the module share a name");
+  return areForDerivatives ? Status() : Error::internal("bind: two captures of the module share a name");
 }
 
 /// Checks the numbers of a grid against the limits of ir::Grid.

@@ -16,12 +16,13 @@ struct CaptureGradient {
   int64_t rounds = 1;               ///< how often an element of attention reads it; `round` counts from 0
   bool ofFactor = false;            ///< whether `output` is the gradient of a factor: of a row or column, and a round
   bool ofSink = false;              ///< whether sink_mod reads it; `output` is a gradient of rows
+  bool ofOutputs = false;           ///< whether outputs of the mod read it; `output` is a function of `prob`
 };
 
 /// Gradients of several captures.
 struct CaptureGradients {
   std::vector<std::string> captures;   ///< the requested ones, each once; one without a place has the gradient 0
-  std::vector<CaptureGradient> places; ///< those of sink_mod, then those of score_mod, each in the order of `captures`
+  std::vector<CaptureGradient> places; ///< those of outputs, sink_mod and score_mod, each in the order of `captures`
   bool hasStops = false; ///< whether score_mod stops gradients, so that not each read of a capture is a place
 };
 

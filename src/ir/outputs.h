@@ -125,15 +125,24 @@ inline constexpr OutputRole kTDScore = {"t_d_score",
 /// The tangent of what sink_mod returns.
 inline constexpr OutputRole kTSink = {"t_sink", Type::F32, {ParamKind::B, ParamKind::H, ParamKind::QIdx}};
 
+/// In modules with gradients of outputs: what the loss that reads the outputs gives to an element's weight, and to what
+/// score_mod returned. `score` is what score_mod returned, `prob` its weight (src/passes/output_gradients.h).
+inline constexpr OutputRole kProbGradient = {
+    "prob_gradient",
+    Type::F32,
+    {ParamKind::Score, ParamKind::B, ParamKind::H, ParamKind::QIdx, ParamKind::KvIdx, ParamKind::Prob}};
+inline constexpr OutputRole kScoreGradient = {"score_gradient", Type::F32, kProbGradient.params};
+
 /// For a mod that chooses between mods by the sequence: which of them a head has, from 0 on; -1 if no score of it
 /// lives.
 inline constexpr OutputRole kVariant = {"variant", Type::I32, {ParamKind::B, ParamKind::H}};
 
 /// All roles, in the order in which a module keeps their outputs.
 inline constexpr OutputRole kRoles[] = {
-    kScore,    kMask,      kDScore,    kProbFactor, kSink,       kIsWeight, kScaleIn, kScaleOut, kRowShift, kKvSlope,
-    kKvTerm,   kKvBegin,   kKvEnd,     kKvLength,   kQOffset,    kQLength,  kQStart,  kKvStart,  kQFactor,  kKvFactor,
-    kDropSeed, kDropBelow, kDropAbove, kDropRest,   kKeptFactor, kTScore,   kTDScore, kTSink,    kVariant};
+    kScore,      kMask,    kDScore,  kProbFactor, kSink,     kIsWeight,     kScaleIn,      kScaleOut,
+    kRowShift,   kKvSlope, kKvTerm,  kKvBegin,    kKvEnd,    kKvLength,     kQOffset,      kQLength,
+    kQStart,     kKvStart, kQFactor, kKvFactor,   kDropSeed, kDropBelow,    kDropAbove,    kDropRest,
+    kKeptFactor, kTScore,  kTDScore, kTSink,      kVariant,  kProbGradient, kScoreGradient};
 /// The roles about sequences.
 inline constexpr OutputRole kSequenceRoles[] = {kKvLength, kQOffset, kQLength, kQStart, kKvStart};
 /// The roles that passes derive for kernels.

@@ -1,5 +1,7 @@
 #include "ir/reductions.h"
 
+#include <fmt/format.h>
+
 #include <tuple>
 
 namespace attnc::ir {
@@ -31,6 +33,19 @@ std::vector<Reduction> reductionsOf(const Module& module) {
       all.push_back(*std::move(reduction));
     }
   return all;
+}
+
+Expected<bool> haveGradients(const Module& module, const Captures* captures) {
+  bool have = false;
+  for (const Reduction& each : reductionsOf(module)) {
+    if (!captures || !captures->find(each.gradient())) continue;
+    if (each.isMax)
+      return Error::environment(
+          fmt::format("{} is given, and {} is a maximum, which has no gradient", each.gradient(), each.name),
+          "give gradients of sums");
+    have = true;
+  }
+  return have;
 }
 
 void dropReductions(Module& module) {

@@ -2,6 +2,8 @@
 // name says what is reduced to what: reduce_sum_kv_NAME is the sum NAME: f32[B, H, KV_LEN].
 #pragma once
 
+#include "attnc/captures.h"
+#include "attnc/error.h"
 #include "ir/ir.h"
 
 #include <string>
@@ -20,6 +22,8 @@ struct Reduction {
   bool isRowMax = false; ///< whether it is the largest score of rows or heads, which forward kernels know
   /// Returns the name of its output.
   std::string output() const;
+  /// Returns the name of the capture that holds its gradient (passes/output_gradients.h).
+  std::string gradient() const { return name + "_gradient"; }
   friend bool operator==(const Reduction&, const Reduction&) = default;
 };
 
@@ -34,6 +38,8 @@ inline constexpr ParamSet kReductionParams = {ParamKind::Score, ParamKind::B,   
 std::optional<Reduction> reductionOf(const Output& output);
 /// Returns the reductions of a module, in the order of its outputs.
 std::vector<Reduction> reductionsOf(const Module& module);
+/// Returns whether captures hold gradients of them. Error (environment): of a maximum.
+Expected<bool> haveGradients(const Module& module, const Captures* captures);
 /// Removes them.
 void dropReductions(Module& module);
 

@@ -15,7 +15,7 @@ static Features unreadBy(KernelKind kind) {
   switch (kind) {
   case KernelKind::Forward: return {Feature::Deterministic, Feature::Tangents};
   case KernelKind::Decode: return {Feature::Deterministic, Feature::RowScales, Feature::Tangents};
-  case KernelKind::Backward: return {Feature::RowMax, Feature::Reductions};
+  case KernelKind::Backward: return {Feature::RowMax};
   case KernelKind::BlockMask:
     return {Feature::Fp8Kv,         Feature::Fp8Q,     Feature::RowScales, Feature::RowMax,
             Feature::Deterministic, Feature::Tangents, Feature::Reductions};

@@ -4,6 +4,7 @@
 #include "ir/walk.h"
 #include "passes/derivatives.h"
 #include "passes/gradient_stops.h"
+#include "passes/output_gradients.h"
 #include "passes/tangents.h"
 #include "support/try.h"
 
@@ -124,13 +125,13 @@ private:
 class Differentiation {
 public:
   Differentiation(const ir::Module& given, llvm::ArrayRef<std::string> captures,
-                  const ir::OutputRole& root = ir::kScore, llvm::ArrayRef<CaptureGradient> ofSink = {})
+                  const ir::OutputRole& root = ir::kScore, llvm::ArrayRef<CaptureGradient> others = {})
       : module(given), size(uint32_t(given.size())), captures(captures), root(root), loops(loopsOf(given)), terms(size),
-        isWanted(size, false), ofSink(ofSink) {
+        isWanted(size, false), others(others) {
     for (uint32_t id = 0; id < size; ++id) {
       const Node& node = module[{id}];
-      isWanted[id] =
-          isScore(module, {id}) || (isFloatCapture(node) && llvm::is_contained(captures, captureName(module, node)));
+      isWanted[id] = isScore(module, {id}) || module.isParam({id}, ir::ParamKind::Prob) ||
+                     (isFloatCapture(node) && llvm::is_contained(captures, captureName(module, node)));
       if (!passes(node)) continue;
       for (Value operand : node.operands)
         if (isWanted[operand.id] && module[operand].type == Type::F32) isWanted[id] = true;
@@ -139,18 +140,12 @@ public:
 
   Expected<Gradients> run(const PipelineOptions& options, bool withTangents) {
     sweep();
-    Value ofScore = module.constF32(0);
-    if (module.output(ir::kScore))
-      for (uint32_t id = 0; id < size; ++id) {
-        if (isScore(module, {id}) && !terms[id].empty()) ofScore = products.valueOf(terms[id][0].product);
-      }
-    else
-      ofScore = module.param(ir::ParamKind::Grad);
-    module.setOutput(ir::kDScore, ofScore);
+    const bool isIdentity = !module.output(ir::kScore);
+    module.setOutput(ir::kDScore, isIdentity ? module.param(ir::ParamKind::Grad) : gradientOf(ir::ParamKind::Score));
     for (const std::string& capture : captures) ATTNC_TRY(addCapture(capture));
     llvm::sort(outputs, [](const ir::Output& a, const ir::Output& b) { return a.name < b.name; });
     for (ir::Output& output : outputs) module.setOutput(std::move(output));
-    places.insert(places.begin(), ofSink.begin(), ofSink.end());
+    places.insert(places.begin(), others.begin(), others.end());
     if (withTangents) ATTNC_TRY(addTangents(module, places));
     ATTNC_TRY(removeGradientStops(module, options));
     return Gradients{std::move(module), std::move(places)};
@@ -160,6 +155,18 @@ public:
   Expected<Gradients> runOnSink() {
     ATTNC_TRY(addPlaces());
     for (CaptureGradient& place : places) place.ofSink = true;
+    places.insert(places.begin(), others.begin(), others.end());
+    return Gradients{std::move(module), std::move(places)};
+  }
+
+  /// Adds what outputs of the mod give to weights and scores, and the places in them. No pass runs.
+  Expected<Gradients> runOnOutputs() {
+    ATTNC_TRY(addPlaces());
+    for (CaptureGradient& place : places) place.ofOutputs = true;
+    const Value ofProb = gradientOf(ir::ParamKind::Prob), ofScore = gradientOf(ir::ParamKind::Score);
+    module.setOutput(ir::kProbGradient, ofProb);
+    module.setOutput(ir::kScoreGradient, ofScore);
+    module.dropOutput(root.name);
     return Gradients{std::move(module), std::move(places)};
   }
 
@@ -182,12 +189,19 @@ private:
 
   static bool passes(const Node& node) { return node.type == Type::F32 && ir::info(node.op).passesGradients; }
 
-  /// Walks from what score_mod or sink_mod returns, or from the factor, down to its operands.
+  /// Returns the gradient that a parameter received.
+  Value gradientOf(ir::ParamKind param) {
+    for (uint32_t id = 0; id < size; ++id)
+      if (module.isParam({id}, param) && !terms[id].empty()) return products.valueOf(terms[id][0].product);
+    return module.constF32(0);
+  }
+
+  /// Walks from what score_mod or sink_mod returns, or from the factor or the loss, down to its operands.
   void sweep() {
     const std::optional<Value> top = module.output(root);
     if (!top || !isWanted[top->id]) return;
     Product grad;
-    products.multiply(grad, module.param(ir::ParamKind::Grad));
+    if (root.name != kOutputLoss.name) products.multiply(grad, module.param(ir::ParamKind::Grad));
     terms[top->id].push_back({{}, grad});
     for (uint32_t id = top->id + 1; id-- > 0;) {
       terms[id] = gathered(std::move(terms[id]));
@@ -252,7 +266,8 @@ private:
     for (uint32_t id = 0; id < size; ++id) {
       const Node node = module[{id}];
       if (!isFloatCapture(node) || terms[id].empty() || captureName(module, node) != name) continue;
-      const char* prefix = root.name == ir::kSink.name ? "ds" : "d"; // of sink_mod, or of score_mod
+      // Of sink_mod, of outputs, or of score_mod.
+      const char* prefix = root.name == ir::kSink.name ? "ds" : root.name == kOutputLoss.name ? "do" : "d";
       CaptureGradient place{name, fmt::format("{}_{}_{}", prefix, name, count++), {}, 1};
       for (ir::Loop loop : loops[id]) {
         place.rounds *= loop.count;
@@ -263,6 +278,7 @@ private:
       const bool isOpen = !loops[id].empty();
       RoundsAsParam& rounds = roundsOf(loops[id]);
       ir::ParamSet params = ir::kDScore.params;
+      params |= root.params;
       if (isOpen || root.name != ir::kScore.name) params |= {ir::ParamKind::Round};
       llvm::SmallVector<Product, 2> all;
       for (Pending& term : terms[id]) {
@@ -298,7 +314,7 @@ private:
   const std::vector<Loops> loops;
   std::vector<std::vector<Pending>> terms;                // terms of gradients, by Value::id
   std::vector<bool> isWanted;                             // gradient reaches the score or a wanted capture
-  const llvm::ArrayRef<CaptureGradient> ofSink;           // places that the module has gradients of
+  const llvm::ArrayRef<CaptureGradient> others;           // places that the module has gradients of
   std::map<std::vector<int64_t>, RoundsAsParam> asParams; // by the attributes of the loops
   std::vector<CaptureGradient> places;
   std::vector<ir::Output> outputs; // outputs of the places
@@ -316,12 +332,13 @@ std::vector<std::string> floatCaptures(const ir::Module& module) {
 }
 
 Expected<Gradients> differentiate(const ir::Module& module, llvm::ArrayRef<std::string> captures,
-                                  const PipelineOptions& options, bool withTangents) {
-  if (!ir::reductionsOf(module).empty()) {
-    ir::Module without = module;
-    ir::dropReductions(without);
-    return differentiate(without, captures, options, withTangents);
-  }
+                                  const PipelineOptions& options, bool withTangents, bool withOutputs) {
+  if (withTangents && withOutputs)
+    return Error::environment("outputs of a mod have no tangents, and so no second derivatives",
+                              "leave their gradients out");
+  Gradients all{module, {}};
+  if (withOutputs) ATTNC_TRY(addOutputLoss(all.module));
+  ir::dropReductions(all.module);
   if (withTangents && module.output(ir::kIsWeight))
     return Error::environment(
         "mods with a weight_mod, and prob_mods that are no multiple of prob, have no tangents, and "
@@ -335,10 +352,15 @@ Expected<Gradients> differentiate(const ir::Module& module, llvm::ArrayRef<std::
         return Error::environment(fmt::format("{} has no gradient: prob_mod reads it", captureName(module, node)),
                                   "ask for gradients of other captures");
   }
-  if (!module.output(ir::kSink) || captures.empty())
-    return Differentiation(module, captures).run(options, withTangents);
-  ATTNC_TRY_AS(ofSink, Differentiation(module, captures, ir::kSink).runOnSink());
-  return Differentiation(ofSink->module, captures, ir::kScore, ofSink->captures).run(options, withTangents);
+  if (withOutputs) {
+    ATTNC_TRY_AS(ofOutputs, Differentiation(all.module, captures, kOutputLoss).runOnOutputs());
+    all = *std::move(ofOutputs);
+  }
+  if (module.output(ir::kSink) && !captures.empty()) {
+    ATTNC_TRY_AS(ofSink, Differentiation(all.module, captures, ir::kSink, all.captures).runOnSink());
+    all = *std::move(ofSink);
+  }
+  return Differentiation(all.module, captures, ir::kScore, all.captures).run(options, withTangents);
 }
 
 Expected<Gradients> differentiateFactor(const ir::Module& module, const ir::OutputRole& factor,

@@ -6,6 +6,7 @@
 //   d_score       gradient of the score; ir::kDScore
 //   d_<name>_<i>  gradient of the i-th place where score_mod reads the captured float tensor or scalar `name`
 //   ds_<name>_<i> the same for sink_mod, where `grad` is the gradient that its result received
+//   do_<name>_<i> the same for outputs of the mod: the gradient itself (passes/output_gradients.h)
 //
 // The gradient of a capture sums the gradients of its places over all elements of attention, each added at the index
 // read. A place inside sums is read in many rounds: its outputs are also functions of `round`.
@@ -30,7 +31,7 @@ using ir::CaptureGradient;
 struct Gradients {
   ir::Module module; ///< without stop_gradient
   std::vector<CaptureGradient>
-      captures; ///< those of sink_mod, then those of score_mod; by capture in the requested order
+      captures; ///< those of outputs, of sink_mod, then those of score_mod; by capture in the requested order
 };
 
 /// Returns the names of the captured float tensors and scalars, in the module's order.
@@ -39,8 +40,10 @@ std::vector<std::string> floatCaptures(const ir::Module& module);
 /// Returns the module with d_score and with an output for each place of `captures` that a gradient reaches. A capture
 /// without a place has the gradient 0. Errors: those of runPipeline() and addTangents(); Blame::Mod for a place that is
 /// read in 2^31 rounds or more. `options`: for the passes that run afterwards. `withTangents`: see tangents.h.
+/// `withOutputs`: whether sums that the mod declares as outputs have gradients; see output_gradients.h.
 Expected<Gradients> differentiate(const ir::Module& module, llvm::ArrayRef<std::string> captures = {},
-                                  const PipelineOptions& options = {}, bool withTangents = false);
+                                  const PipelineOptions& options = {}, bool withTangents = false,
+                                  bool withOutputs = false);
 
 /// differentiate() for a factor of a low-rank term, q_factor or kv_factor, an output of the module. Adds only the
 /// places of the captures in it, which are functions of `round`. Declarations keep their order.

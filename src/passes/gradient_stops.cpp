@@ -1,12 +1,13 @@
-// In: any module. Out: only those stop_gradient that matter, which block a gradient's way from what score_mod or
-// sink_mod returns to the score that the mod is given, or to a captured float. Masks, indices and conditions have no
-// gradients, so a stop_gradient that only these need is removed.
+// In: any module. Out: only those stop_gradient that matter, which block a gradient's way from what score_mod, sink_mod
+// or a sum of the mod returns to the score or the weight that it is given, or to a captured float. Masks, indices and
+// conditions have no gradients, so a stop_gradient that only these need is removed.
 //
 //   %0 = stop_gradient f32 %score
 //   %1 = lt f32 0.0, %0                 =>   %0 = lt f32 0.0, %score
 //   %2 = select f32 %1, %score, 0.0          %1 = select f32 %0, %score, 0.0
 #include "passes/gradient_stops.h"
 
+#include "ir/reductions.h"
 #include "passes/pass.h"
 #include "passes/pipeline.h"
 #include "passes/rebuild.h"
@@ -22,11 +23,13 @@ using ir::Value;
 /// Whether the node can pass a gradient on to its f32 operands. Steps and values that are not f32 cannot.
 bool passesGradients(const Node& node) { return node.type == Type::F32 && ir::info(node.op).passesGradients; }
 
-/// Returns for each f32 value whether a gradient of a score or a sink reaches it.
+/// Returns for each f32 value whether a gradient of a score, a sink or a sum reaches it.
 std::vector<bool> reachedByGradients(const ir::Module& module) {
   llvm::SmallVector<Value, 2> results;
   for (const ir::OutputRole& role : {ir::kScore, ir::kSink})
     if (auto value = module.output(role)) results.push_back(*value);
+  for (const ir::Reduction& each : ir::reductionsOf(module))
+    if (!each.isMax) results.push_back(*module.output(each.output()));
   return ir::neededBy(module, results, [&](Value value) { return !passesGradients(module[value]); });
 }
 
@@ -38,7 +41,7 @@ std::vector<bool> stopsThatMatter(const ir::Module& module) {
     const Node& node = module[{id}];
     bool isCapture = (node.op == Op::Load || node.op == Op::Scalar) && node.type == Type::F32;
     bool isStop = node.op == Op::StopGradient;
-    carries[id] = isScore(module, {id}) || isCapture;
+    carries[id] = isScore(module, {id}) || module.isParam({id}, ir::ParamKind::Prob) || isCapture;
     if (isStop && !reached[id]) carries[id] = carries[node.operands[0].id]; // this stop will be removed
     if (isStop && reached[id]) matters[id] = carries[node.operands[0].id];
     if (passesGradients(node))

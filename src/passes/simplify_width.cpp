@@ -1,5 +1,6 @@
 // Rules of width: an i64 whose numbers fit into 32 bits is computed as an i32, and widened again for those who need an
 // i64. PyTorch's indices are i64, whereas positions and extents take 25 bits, so this concerns nearly every index.
+#include "passes/rebuild.h"
 #include "passes/simplifier.h"
 
 namespace attnc::passes {

@@ -32,6 +32,7 @@ CaptureSums::CaptureSums(const ir::Module& module, const ir::Bindings& bindings,
     if (sums[capture].empty()) continue; // nothing to read
     places.push_back({capture,
                       place.ofSink,
+                      place.ofOutputs,
                       place.rounds,
                       {module, bindings, *module.output(place.output)},
                       {},
@@ -42,11 +43,11 @@ CaptureSums::CaptureSums(const ir::Module& module, const ir::Bindings& bindings,
 }
 
 void CaptureSums::add(double score, double weight, double grad, int64_t b, int64_t h, int64_t q, int64_t kv,
-                      double scoreTangent, double gradTangent, bool ofSink) {
+                      double scoreTangent, double gradTangent, bool ofSink, std::optional<double> prob) {
   if (weight == 0) return;
-  const auto single = float(score);
+  const auto single = float(score), weightOfScore = float(prob.value_or(0));
   for (Place& place : places) {
-    if (place.ofSink != ofSink) continue;
+    if (place.ofSink != ofSink || place.ofOutputs != prob.has_value()) continue;
     for (int64_t round = 0; round < place.rounds; ++round) {
       int64_t offset = 0;
       for (size_t axis = 0; axis < place.indices.size(); ++axis) {
@@ -55,7 +56,8 @@ void CaptureSums::add(double score, double weight, double grad, int64_t b, int64
       }
       // Gradients are linear in `grad` and its tangent. Multiplying here avoids rounding these to f32.
       const auto along = float(scoreTangent);
-      const double derivative = place.value.evaluate(single, b, h, q, kv, /*grad=*/1, round, along).real;
+      const double derivative =
+          place.value.evaluate(single, b, h, q, kv, /*grad=*/1, round, along, /*gradTangent=*/0, weightOfScore).real;
       if (gradTangent != 0)
         sums[place.capture][size_t(offset)] +=
             gradTangent * place.value.evaluate(single, b, h, q, kv, /*grad=*/0, round, along, /*gradTangent=*/1).real;

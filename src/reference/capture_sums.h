@@ -20,8 +20,9 @@ public:
 
   /// Adds the contribution of one live element, or of a row's sink. `score`: before score_mod; `weight`: its p; `grad`:
   /// gradient of what the function of the mod returns. For places whose values are tangents: those of score and grad.
+  /// `prob`: for places of outputs only, the element's p; its score is then behind score_mod.
   void add(double score, double weight, double grad, int64_t b, int64_t h, int64_t q, int64_t kv,
-           double scoreTangent = 0, double gradTangent = 0, bool ofSink = false);
+           double scoreTangent = 0, double gradTangent = 0, bool ofSink = false, std::optional<double> prob = {});
 
   /// Returns the sums by capture, in the requested order, dense, with the capture's shape.
   const std::vector<std::vector<double>>& values() const { return sums; }
@@ -31,7 +32,7 @@ public:
 private:
   struct Place {
     size_t capture;
-    bool ofSink;
+    bool ofSink, ofOutputs;
     int64_t rounds;
     ir::Evaluator value;
     std::vector<ir::Evaluator> indices;

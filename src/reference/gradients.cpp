@@ -50,6 +50,8 @@ public:
       : args(args), sequences(sequences), forward(forward), problem(forward.problem), result(result), q(args.q),
         k(args.k), v(args.v), dOut(args.dOut), interpreter(module, bindings),
         derivative(module, bindings, *module.output(ir::kDScore)),
+        ofProb(evaluatorOf(module, bindings, ir::kProbGradient)),
+        ofScore(evaluatorOf(module, bindings, ir::kScoreGradient)),
         scale(args.scale ? *args.scale : 1 / std::sqrt(double(q.columns))) {}
 
   SlopeSum compute(int64_t kvBatch, int64_t kvHead, CaptureSums& captures) {
@@ -63,6 +65,12 @@ public:
   }
 
 private:
+  static std::optional<ir::Evaluator> evaluatorOf(const ir::Module& module, const ir::Bindings& bindings,
+                                                  const ir::OutputRole& role) {
+    const std::optional<ir::Value> value = module.output(role);
+    return value ? std::optional<ir::Evaluator>(std::in_place, module, bindings, *value) : std::nullopt;
+  }
+
   void computeRow(const QueryRow& row, int64_t kvHead, CaptureSums& captures) {
     const int64_t index = sequences.indexOf(row), firstKv = sequences.firstKvOf(row.b, kvHead);
     const int64_t b = row.b, h = row.h, position = sequences[b].qOffset + row.q;
@@ -72,21 +80,36 @@ private:
     const double* d = dOut.row(index);
     const double dLse = args.dLse ? readElement(args.dLse->data, DType::F32, index).real : 0;
     const bool isWeight = interpreter.isWeight(); // p is then the score, whose gradient is that of p
-    const double delta = isWeight ? 0 : dot(d, &forward.out[size_t(index * v.columns)], v.columns) - dLse;
+    double delta = isWeight ? 0 : dot(d, &forward.out[size_t(index * v.columns)], v.columns) - dLse;
+    listLiveColumns(args.blockMask, problem, interpreter, row, position, sequences[b].kvLength, live);
+    /// Returns what outputs of the mod give to an element's score, itself or by its weight.
+    const auto givenBy = [&](const std::optional<ir::Evaluator>& outputs, double score, double p,
+                             int64_t kv) -> double {
+      if (!outputs || score == -std::numeric_limits<double>::infinity()) return 0;
+      return outputs->evaluate(float(score), b, h, position, kv, 0, 0, 0, 0, float(p)).real;
+    };
+    for (int64_t kv : ofProb ? live : std::vector<int64_t>()) {
+      const double s = scale * dot(q.row(index), k.row(firstKv + kv), q.columns);
+      const double score = interpreter.score(s, b, h, position, kv), p = std::exp(score - top) / sum;
+      if (p != 0) delta += p * givenBy(ofProb, score, p, kv);
+    }
     const double ofSink = std::exp(interpreter.sink(b, h, position) - top) / sum;
     if (!isWeight) captures.add(0, ofSink, -ofSink * delta, b, h, position, 0, 0, 0, /*ofSink=*/true);
-    listLiveColumns(args.blockMask, problem, interpreter, row, position, sequences[b].kvLength, live);
     for (int64_t kv : live) {
       const int64_t kvRow = firstKv + kv;
       const double s = scale * dot(q.row(index), k.row(kvRow), q.columns);
       const double score = interpreter.score(s, b, h, position, kv), p = isWeight ? score : std::exp(score - top) / sum;
       const double factor = p == 0 ? 1 : interpreter.probFactor(b, h, position, kv);
-      const double share = isWeight ? 1 : p, g = share * (factor * dot(d, v.row(kvRow), v.columns) - delta);
-      captures.add(s, share, g, b, h, position, kv);
+      const double share = isWeight ? 1 : p, byProb = p == 0 ? 0 : givenBy(ofProb, score, p, kv);
+      const double byScore = givenBy(ofScore, score, p, kv);
+      const double g = share * (factor * dot(d, v.row(kvRow), v.columns) + byProb - delta) + byScore;
+      captures.add(s, byScore == 0 ? share : 1, g, b, h, position, kv);
+      if (ofProb && score != -std::numeric_limits<double>::infinity())
+        captures.add(score, 1, 1, b, h, position, kv, 0, 0, /*ofSink=*/false, p);
       const double slope =
           derivative.evaluate(float(s), b, h, position, kv, /*grad=*/1).real; // d_score is linear in grad
       slopes.add(slope, share);
-      const double dS = scale * (share == 0 ? 0 : g * slope);
+      const double dS = scale * (g == 0 ? 0 : g * slope);
       addTimes(&result.dQ[size_t(index * q.columns)], dS, k.row(kvRow), q.columns);
       addTimes(&result.dK[size_t(kvRow * q.columns)], dS, q.row(index), q.columns);
       addTimes(&result.dV[size_t(kvRow * v.columns)], p * factor, d, v.columns);
@@ -101,6 +124,7 @@ private:
   const Dense q, k, v, dOut;
   const ir::Interpreter interpreter;
   const ir::Evaluator derivative;
+  const std::optional<ir::Evaluator> ofProb, ofScore; // set if outputs of the mod have gradients
   double scale;
   SlopeSum slopes;
   std::vector<int64_t> live;

@@ -128,6 +128,8 @@ Status checkTraining(const Mod& mod, const StageTensors& given) {
   if (!given.gradients.dQ || !given.gradients.dK || !given.gradients.dV) return wrong("dq, dk and dv are all needed");
   for (const TensorView* tensor : {&operands.k, &operands.v, &out})
     if (tensor->dtype != q.dtype) return wrong("q, k, v and out have different dtypes");
+  ATTNC_TRY_AS(ofOutputs, ir::haveGradients(mod.module(), operands.captures));
+  if (*ofOutputs) return wrong("gradients of outputs are given, which no rank takes");
   if (given.gradients.captures) ATTNC_TRY(gradientMod(mod, namesIn(*given.gradients.captures)));
   return {};
 }

@@ -7,6 +7,9 @@
 //
 // Of a weight_mod, p is mod(s), and g is d_out v^T.
 //
+// If outputs of the mod have gradients, these add prob_gradient() to d_out v^T, score_gradient() to g, and the sum of
+// p prob_gradient() over the row to delta, which is then stored.
+//
 // row_sum, the sum over the row, with its sink, of exp(mod(s) - lse), would be 1 if lse were not rounded. At 1e9, where
 // fp32 counts in steps of 64, the lse of n equal scores lacks log n.
 //
@@ -29,6 +32,9 @@ namespace attnc::pairs {
 constexpr int kChunk = 32; // along the walked axis, one per lane
 constexpr int kHeadDimMax = kHeadDimQk > kHeadDimV ? kHeadDimQk : kHeadDimV;
 constexpr int kLaneColumns = (kHeadDimMax + 31) / 32;
+
+/// Whether outputs of the mod have gradients.
+template <class M> constexpr bool kHasOutputGradients = requires { &M::prob_gradient; };
 
 /// Returns where a row of a tensor begins.
 ATTNC_DEVICE const Element* row_of(const void* base, const Strides& stride, int b, int h, int row) {
@@ -83,10 +89,12 @@ struct Pair {
   float product; ///< s
   float weight;  ///< exp(mod(s) - lse), 0 if dead
   float factor;  ///< of prob_mod; the weight times it multiplies v
+  float score;   ///< mod(s), -inf if dead
 
   ATTNC_DEVICE Pair(const ForwardParams& f, const ModArgs& args, const QueryRow& q, int kv_idx, bool exists,
                     bool masked)
-      : lives(exists && q.lse != negative_infinity()), product(0.f), weight(0.f), factor(1.f) {
+      : lives(exists && q.lse != negative_infinity()), product(0.f), weight(0.f), factor(1.f),
+        score(negative_infinity()) {
     if (!lives) return;
     const Mod::Col col = Mod::col(args, q.head, q.b, q.h, kv_idx, float(kv_idx), 0.f); // SEAM(col)
     const Coord at = {q.b, q.h, q.position, kv_idx};
@@ -96,25 +104,56 @@ struct Pair {
     }
     product = f.scale * dot<kHeadDimQk>(row_of(f.q, f.q_stride, q.b, q.h, q.q_idx),
                                         row_of(f.k, f.k_stride, q.b, q.h / f.group, kv_idx));
-    const float score = Mod::score(args, q.head, q.row, col, at, product); // SEAM(score)
+    score = Mod::score(args, q.head, q.row, col, at, product); // SEAM(score)
     weight = kIsWeight<Mod> ? score : expf(score - q.lse);
     factor = prob_factor<Mod>(weight, args, q.head, q.row, col, at);
   }
 };
 
-/// Returns the gradient of mod(s). `weight`: its normalised weight p; `factor`: that of prob_mod.
-ATTNC_DEVICE float gradient_of_score(const BackwardParams& p, const QueryRow& q, int kv_idx, float weight,
-                                     float factor) {
+/// What outputs of the mod give to an element: to mod(s), and to its weight, times this weight.
+struct OutputGradient {
+  float score, prob;
+};
+
+/// Returns it; zeros unless outputs have gradients. `weight`: p.
+template <class M>
+ATTNC_DEVICE OutputGradient output_gradient(const ModArgs& args, const QueryRow& q, int kv_idx, const Pair& pair,
+                                            float weight) {
+  if constexpr (kHasOutputGradients<M>) {
+    if (pair.score == negative_infinity()) return {0.f, 0.f};
+    const typename M::Col col = M::col(args, q.head, q.b, q.h, kv_idx, float(kv_idx), 0.f); // SEAM(col)
+    const Coord at = {q.b, q.h, q.position, kv_idx};
+    return {M::score_gradient(args, q.head, q.row, col, at, pair.score, weight), // SEAM(score_gradient)
+            weight == 0.f
+                ? 0.f
+                : weight * M::prob_gradient(args, q.head, q.row, col, at, pair.score, weight)}; // SEAM(prob_gradient)
+  }
+  return {0.f, 0.f};
+}
+
+/// Returns the part of delta that out and lse have.
+ATTNC_DEVICE float delta_of_out(const BackwardParams& p, const QueryRow& q) {
+  const ForwardParams& f = p.forward;
+  return dot<kHeadDimV>(row_of(p.d_out, p.d_out_stride, q.b, q.h, q.q_idx),
+                        row_of(f.out, f.out_stride, q.b, q.h, q.q_idx)) -
+         (p.d_lse ? p.d_lse[q.index] : 0.f);
+}
+
+/// Returns the gradient of mod(s). `weight`: its normalised weight p.
+ATTNC_DEVICE float gradient_of_score(const BackwardParams& p, const ModArgs& args, const QueryRow& q, int kv_idx,
+                                     const Pair& pair, float weight) {
   const ForwardParams& f = p.forward;
   const Element* d_out = row_of(p.d_out, p.d_out_stride, q.b, q.h, q.q_idx);
   const float d_weight = dot<kHeadDimV>(d_out, row_of(f.v, f.v_stride, q.b, q.h / f.group, kv_idx));
   if constexpr (kIsWeight<Mod>) return d_weight;
-  const float delta =
-      dot<kHeadDimV>(d_out, row_of(f.out, f.out_stride, q.b, q.h, q.q_idx)) - (p.d_lse ? p.d_lse[q.index] : 0.f);
-  return weight * (factor * d_weight - delta);
+  const float delta = kHasOutputGradients<Mod> ? p.delta[q.index] : delta_of_out(p, q);
+  const float g = weight * (pair.factor * d_weight - delta);
+  if constexpr (!kHasOutputGradients<Mod>) return g;
+  const OutputGradient of_outputs = output_gradient<Mod>(args, q, kv_idx, pair, weight);
+  return g + of_outputs.prob + of_outputs.score;
 }
 
-/// Stores the row's sum in p.row_sums, and returns it.
+/// Stores the row's sum in p.row_sums, and returns it. If outputs have gradients, also stores the row's delta.
 ATTNC_DEVICE float sum_up_row(const BackwardParams& p, const ModArgs& args, const QueryRow& q) {
   const ForwardParams& f = p.forward;
   float sum = 0.f;
@@ -128,6 +167,17 @@ ATTNC_DEVICE float sum_up_row(const BackwardParams& p, const ModArgs& args, cons
   if constexpr (kHasSink<Mod>)
     if (q.lse != negative_infinity()) sum += expf(sink_of<Mod>(args, q.b, q.h, q.position) - q.lse);
   if (threadIdx.x % 32 == 0) p.row_sums[q.index] = sum;
+  if constexpr (kHasOutputGradients<Mod>) {
+    float of_outputs = 0.f;
+    for (int i = 0; i < walk.count; ++i) {
+      const Step step = walk.at(i);
+      const int kv_idx = step.start + int(threadIdx.x) % 32;
+      const Pair pair(f, args, q, kv_idx, kv_idx < f.kv_len, step.flags & kStepMasked);
+      of_outputs += output_gradient<Mod>(args, q, kv_idx, pair, pair.weight / sum).prob;
+    }
+    of_outputs = sum_of_lanes(of_outputs);
+    if (threadIdx.x % 32 == 0) p.delta[q.index] = delta_of_out(p, q) + of_outputs;
+  }
   return sum;
 }
 
@@ -142,7 +192,7 @@ ATTNC_DEVICE Contribution contribution(const BackwardParams& p, const ModArgs& a
   const ForwardParams& f = p.forward;
   const Pair pair(f, args, q, kv_idx, exists, masked);
   if (!pair.lives) return {0.f, 0.f, 0.f};
-  const float weight = pair.weight / row_sum, g = gradient_of_score(p, q, kv_idx, weight, pair.factor);
+  const float weight = pair.weight / row_sum, g = gradient_of_score(p, args, q, kv_idx, pair, weight);
   const Mod::Col col = Mod::col(args, q.head, q.b, q.h, kv_idx, float(kv_idx), 0.f); // SEAM(col)
   const Coord at = {q.b, q.h, q.position, kv_idx};
   const float d_s = f.scale * Mod::d_score(args, q.head, q.row, col, at, pair.product, g); // SEAM(d_score)

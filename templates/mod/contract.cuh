@@ -52,6 +52,9 @@
 //                            float score_tangent, float grad_tangent)
 //     static float t_sink(const ModArgs&, const Head&, const Row&, Coord)
 //                                                tangents of score(), d_score() and sink(); only in mods with tangents
+//     static float prob_gradient(const ModArgs&, const Head&, const Row&, const Col&, Coord, float score, float prob)
+//     static float score_gradient(const ModArgs&, const Head&, const Row&, const Col&, Coord, float score, float prob)
+//                                                only in mods with gradients of outputs
 //     static bool mask(const ModArgs&, const Head&, const Row&, const Col&, Coord)
 //     static float prob_factor(const ModArgs&, const Head&, const Row&, const Col&, Coord)
 //                                                only in mods with a prob_mod
@@ -115,6 +118,9 @@
 //                                                score_mod
 //     static void sink_gradients(visit)          the same for reads of sink_mod; only if there are any. Their kReach is
 //                                                Head or Row
+//     static void output_gradients(visit)        the same for reads of outputs of the mod; only in mods with
+//                                                prob_gradient(). value() then takes (..., float score, float prob, int
+//                                                round)
 //
 // and, generated for kernels that compute outputs of the mod:
 //
@@ -192,7 +198,7 @@
 //               algo/transposed_scores.cuh                 1
 //               algo/forward_parts_sm90.cuh                1
 //               forward_naive.cu                           1
-//               algo/pairs.cuh                             2
+//               algo/pairs.cuh                             3
 //               block_mask.cu                              1
 //               box_mask.cu                                1
 //               algo/capture_reduction.cuh                 2
@@ -283,6 +289,9 @@
 //   box         algo/grid_box.cuh                          1
 //   q_factor    low_rank.cu                                1
 //   kv_factor   low_rank.cu                                1
+//   prob_gradient   algo/pairs.cuh                         1
+//   score_gradient  algo/pairs.cuh                         1
+//   output_gradients  backward_captures_naive.cu           1
 //   reductions  algo/reductions.cuh                        1
 //
 //   head   called once per (b, h) that a CTA works on, 0 <= b < B and 0 <= h < H. Also computes the mod's launch
@@ -312,6 +321,10 @@
 //          of a row (reach Row) or of a column, whose gradient is grad.
 //          A Reduction's value() returns what is reduced; `score` is that of score() for a live element, prob its
 //          weight.
+//          At a place in outputs it
+//          returns the gradient itself, for the score() and the weight of a live score.
+//   prob_gradient, score_gradient  return what outputs of the mod give to the weight prob of a live element, and to its
+//          score, which is that of score().
 //   offset  returns the element that the place reads, in a dense tensor of the capture's shape; inside it unless that
 //          is empty. Arguments that kReach rules out are unused: reach Row accepts any Col and kv_idx. For Diagonal,
 //          any element of attention represents all.

@@ -68,8 +68,7 @@ TEST_CASE("each feature that a family does not take is refused, and each that it
         if (kind != KernelKind::Backward &&
             (feature == Feature::Gradients || feature == Feature::Deterministic || feature == Feature::Tangents))
           return;
-        if (kind == KernelKind::Backward && (feature == Feature::RowMax || feature == Feature::Reductions))
-          return;                                                                // not read
+        if (kind == KernelKind::Backward && feature == Feature::RowMax) return;  // not read
         if (kind == KernelKind::Decode && feature == Feature::RowScales) return; // not read
         const KernelOptions options = optionsWith(feature, kind, info.family, info.arch);
         const auto source = test::sourcesOf(compiler, mod, options);

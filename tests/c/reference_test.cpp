@@ -58,6 +58,16 @@ TEST_CASE("attention and its gradients are computed on the CPU", "[c]") {
   CHECK(dQ[0] == 5.5f * 0.5f * 3);
   CHECK(dK == std::vector<float>{5.5f * 0.5f, 5.5f, 0, 0});
 
+  // A loss that reads the sums: slopes multiply the one weight, which is 1.
+  std::vector<float> dSums = {3, 100};
+  attnc_tensor dSumsView = tensor(ATTNC_DTYPE_F32, {1, 1, 2}, dSums.data());
+  attnc_capture both[] = {captured, capture("sums_gradient", &dSumsView)};
+  operands.captures = both, operands.capture_count = 2;
+  TAKE(attnc_compute_on_cpu(summing.get(), &operands, &outputs)); // which does not read it
+  TAKE(attnc_compute_backward_on_cpu(summing.get(), &backward, &gradients));
+  CHECK(dSlope == 3);
+  operands.captures = &captured, operands.capture_count = 1;
+
   outView.shape[3] = 1;
   REFUSED(ATTNC_ERROR_ENVIRONMENT, "out is [1, 1, 1, 1]", attnc_compute_on_cpu(mod.get(), &operands, &outputs));
   const Owned<attnc_mod> asserting = parse("slopes: f32[N]\nassert slopes.shape[0] == B + 1, 'one slope more'\n"

@@ -434,7 +434,9 @@ Gradients runReferenceBackward(const Mod& mod, const HostOperands& operands, con
   }
   if (scale) args.scale = *scale;
   if (given.dLse) args.dLse = given.dLse->view();
-  auto result = take(reference::gradients(take(gradientMod(mod)).module(), operands.captures, args));
+  const bool ofOutputs = take(ir::haveGradients(mod.module(), &operands.captures));
+  auto result =
+      take(reference::gradients(take(gradientMod(mod, {}, false, ofOutputs)).module(), operands.captures, args));
   return {std::move(result.dQ), std::move(result.dK), std::move(result.dV), result.scoreSlope};
 }
 

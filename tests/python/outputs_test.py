@@ -110,14 +110,16 @@ class OutputsTest(unittest.TestCase):
         _, outputs = attnc.attention("q_idx >= kv_idx", self.q, self.k, self.v, return_outputs=True)
         self.assertEqual(outputs, {})
 
-    def test_refuse_to_be_zero_gradients(self):
+    def test_maxima_refuse_to_be_zero_gradients(self):
         self.q.requires_grad_()
         out, aux = self.attend(OUTPUTS)
         self.same(aux.sums.detach(), matrices(self.q, self.k)[1].sum(-2))
         out.sum().backward(retain_graph=True)  # which has nothing to do with them
         self.assertGreater(self.q.grad.abs().sum(), 0)
-        with self.assertRaisesRegex(NotImplementedError, "outputs of a mod have no gradients: call detach"):
-            aux.max_logit.sum().backward()
+        with self.assertRaisesRegex(NotImplementedError, "a maximum has no gradient: take the loss of a sum"):
+            aux.max_logit.sum().backward(retain_graph=True)
+        with self.assertRaisesRegex(NotImplementedError, "leave create_graph out"):
+            torch.autograd.grad(aux.sums.sum(), self.q, create_graph=True)
 
     def test_say_what_is_wrong(self):
         for outputs, error, words in (
@@ -137,6 +139,107 @@ class OutputsTest(unittest.TestCase):
     def test_break_graphs(self):
         compiled = torch.compile(lambda: self.attend(OUTPUTS)[1].sums, backend="aot_eager")
         self.same(compiled(), matrices(self.q, self.k)[1].sum(-2))
+
+
+def surprise(prob, score, b, h, q_idx, kv_idx):
+    return torch.where(prob > 0, -prob * torch.log(prob), 0.0)
+
+
+class GradientsTest(unittest.TestCase):
+    """Gradients of losses that read outputs, against autograd of matrices in fp64."""
+
+    def setUp(self):
+        torch.manual_seed(1)
+        shapes = (B, H, L, D), (B, HKV, S, D), (B, HKV, S, D), (H,), (S,), (H,)
+        self.leaves = [torch.randn(shape).requires_grad_() for shape in shapes]  # q, k, v, slopes, far, sinks
+        self.mask = create_block_mask(live, None, None, L, S, "cpu")
+        self.weighs = {name: torch.randn(shape) for name, shape in (
+            ("out", (B, H, L, D)), ("lse", (B, H, L)), ("sums", (B, H, S)), ("entropy", (B, H, L)), ("mass", (B, H)),
+        )}  # fmt: skip
+
+    def loss_of(self, results, read):
+        of_rows = torch.arange(L) % 7 != 3
+        return sum([((results[name] * self.weighs[name])[..., of_rows] if name == "lse" else results[name] * self.weighs[name])
+                    .sum() for name in read])  # fmt: skip
+
+    def computed(self, read, has_sinks=False, prob_mod=None):
+        q, k, v, slopes, far, sinks = self.leaves
+
+        def mass(prob, score, b, h, q_idx, kv_idx):
+            return (prob * far[kv_idx] + 0.01 * score * score) * (q_idx >= 8)
+
+        outputs = {
+            "sums": attnc.reduce_sum(weight, "B H KV_LEN"), "entropy": attnc.reduce_sum(surprise, "B H Q_LEN"),
+            "mass": attnc.reduce_sum(mass, "B H"), "top": attnc.reduce_max(weight, "B H"),
+        }  # fmt: skip
+        out, aux = flex_attention(
+            q, k, v, score_mod=lambda score, b, h, q_idx, kv_idx: torch.tanh(score) * 2 + slopes[h] * kv_idx * 0.1,
+            block_mask=self.mask, enable_gqa=True, outputs=outputs, return_aux=AuxRequest(lse=True), prob_mod=prob_mod,
+            sink_mod=(lambda b, h, q_idx: sinks[h]) if has_sinks else None,
+        )  # fmt: skip
+        return self.gradients(self.loss_of({"out": out, **aux._asdict()}, read), self.leaves)
+
+    def wanted(self, read, has_sinks=False, factor=1):
+        leaves = [x.detach().double().requires_grad_() for x in self.leaves]
+        q, k, v, slopes, far, sinks = leaves
+        rows, columns = torch.arange(L)[:, None], torch.arange(S)
+        is_live = live(0, 0, rows, columns)
+        scores = torch.tanh(q @ k.repeat_interleave(H // HKV, dim=1).mT * D**-0.5) * 2 + slopes[:, None, None] * columns * 0.1
+        terms = scores.exp() * is_live
+        sums = terms.sum(-1, keepdim=True) + (sinks[:, None, None].exp() if has_sinks else 0)
+        weights = terms / sums.where(sums > 0, 1)
+        logs = weights.where(weights > 0, 1).log()
+        results = {
+            "out": (weights * factor) @ v.repeat_interleave(H // HKV, dim=1), "lse": sums.where(sums > 0, 1).log()[..., 0],
+            "sums": weights.sum(-2), "entropy": -(weights * logs).sum(-1),
+            "mass": ((weights * far + 0.01 * scores * scores) * (is_live & (rows >= 8))).sum((-1, -2)),
+        }  # fmt: skip
+        return self.gradients(self.loss_of(results, read), leaves)
+
+    @staticmethod
+    def gradients(loss, leaves):
+        found = torch.autograd.grad(loss, leaves, allow_unused=True)
+        return [torch.zeros_like(x) if one is None else one for x, one in zip(leaves, found)]
+
+    def check(self, computed, wanted):
+        for name, is_, be in zip(("q", "k", "v", "slopes", "far", "sinks"), computed, wanted):
+            with self.subTest(name):
+                torch.testing.assert_close(is_.double(), be, rtol=1e-4, atol=1e-5)
+
+    def test_of_each_output_and_of_all(self):
+        for read in (["sums"], ["entropy"], ["mass"], ["out", "sums"], list(self.weighs)):
+            with self.subTest(read=read):
+                self.check(self.computed(read), self.wanted(read))
+
+    def test_weights_count_sinks_and_no_prob_mod(self):
+        read = list(self.weighs)
+        self.check(self.computed(read, has_sinks=True), self.wanted(read, has_sinks=True))
+        thinned = lambda prob, b, h, q_idx, kv_idx: prob * (kv_idx % 3)  # noqa: E731
+        self.check(self.computed(read, prob_mod=thinned), self.wanted(read, factor=torch.arange(S) % 3))
+
+    def test_stop_where_functions_detach(self):
+        q, k = self.leaves[0], self.leaves[1].repeat_interleave(H // HKV, dim=1).detach()
+        outputs = {"sums": attnc.reduce_sum(lambda prob, score, b, h, q_idx, kv_idx: prob.detach() * score, "B H")}
+        sums = flex_attention(q, k, k, outputs=outputs, return_aux=AuxRequest())[1].sums
+        scores = q @ k.mT * D**-0.5
+        (be,) = torch.autograd.grad((scores.softmax(-1).detach() * scores).sum(), q)
+        torch.testing.assert_close(torch.autograd.grad(sums.sum(), q)[0], be, rtol=1e-4, atol=1e-5)
+
+    def test_regularise(self):
+        """A step against the entropy of the weights lowers it."""
+        q = self.leaves[0]
+
+        def entropy():
+            outputs = {"entropy": attnc.reduce_sum(surprise, "B H Q_LEN")}
+            return flex_attention(
+                q, *self.leaves[1:3], enable_gqa=True, outputs=outputs, return_aux=AuxRequest()
+            )[1].entropy.mean()  # fmt: skip
+
+        before = entropy()
+        before.backward()
+        with torch.no_grad():
+            q -= 50 * q.grad
+        self.assertLess(entropy().item(), before.item() - 0.01)
 
 
 if __name__ == "__main__":

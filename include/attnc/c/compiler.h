@@ -61,7 +61,8 @@ enum {
   ATTNC_FEATURE_V_IN_K = 1 << 13,        ///< Forward, decode: v is k's first columns.
   ATTNC_FEATURE_ROW_SCALES = 1 << 14,    ///< Forward, with FP8_Q: scales may be of rows.
   ATTNC_FEATURE_TANGENTS = 1 << 15,      ///< Backward: derivatives along directions (BackwardOperands::qTangent).
-  ATTNC_FEATURE_REDUCTIONS = 1 << 16,    ///< Forward, decode: launches may ask for outputs of the mod.
+  ATTNC_FEATURE_REDUCTIONS = 1 << 16,    ///< Forward, decode: launches may ask for outputs of the mod. Backward:
+                                         ///< they give gradients of its sums (attnc_backward_operands).
 };
 
 /// What is static in a kernel (KernelOptions).

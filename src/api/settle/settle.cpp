@@ -115,12 +115,14 @@ Expected<Preparation> settleFor(const Context& context, const Mod& derived, cons
   return preparation;
 }
 
-/// Returns the options of the backward pass for a forward pass, without a block mask in the workspace.
-KernelOptions backwardOptions(KernelOptions options, const Training& training, bool deterministic) {
+/// Returns the options of the backward pass for a forward pass, without a block mask in the workspace. `ofOutputs`:
+/// whether outputs of the mod have gradients.
+KernelOptions backwardOptions(KernelOptions options, const Training& training, bool deterministic, bool ofOutputs) {
   options.tile.clear();
   options.kind = KernelKind::Backward;
   options.features.set(Feature::Deterministic, deterministic);
   options.features.set(Feature::Tangents, training.operands.qTangent.has_value());
+  options.features.set(Feature::Reductions, ofOutputs);
   if (const Captures* captures = training.gradients.captures)
     for (const auto& [name, tensor] : captures->all()) options.gradients.insert(name);
   return options;
@@ -193,7 +195,8 @@ Expected<Preparation> Compiler::Impl::settle(const Mod& mod, const Operands& ope
   std::optional<Mod> gradientMod;
   GradientsByBoxes byBoxes;
   if (training) {
-    backward = backwardOptions(*kernel, *training, options.deterministic);
+    ATTNC_TRY_AS(ofOutputs, ir::haveGradients(mod.module(), training->operands.captures));
+    backward = backwardOptions(*kernel, *training, options.deterministic, *ofOutputs);
     ATTNC_TRY_AS(made, derived(mod, *backward));
     gradientMod = *std::move(made);
     byBoxes = gradientsByBoxes(*gradientMod, *training, *backward);

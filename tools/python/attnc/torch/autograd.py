@@ -2,7 +2,7 @@
 
 import torch
 
-from .calls import made_for, rows_of, run_backward
+from .calls import call_of, made_for, rows_of, run_backward
 from .derivatives import gradients_of
 from .kernels import found_call, kind_of
 from .tracing import transform
@@ -16,20 +16,27 @@ class _Attention(torch.autograd.Function):
         ctx.call, ctx.launch = call, launch
         ctx.save_for_backward(q, k, v, out, lse, *captured)
         ctx.set_materialize_grads(False)
-        if row_max is not None or reduced:
-            ctx.mark_non_differentiable(*reduced, *([] if row_max is None else [row_max]))
+        fixed = [*(reduced and reduced[: call.maxima]), *([] if row_max is None else [row_max])]
+        if fixed:
+            ctx.mark_non_differentiable(*fixed)
         return out, lse, row_max, *reduced
 
     @staticmethod
-    def backward(ctx, dout, dlse, *_):
+    def backward(ctx, dout, dlse, _, *dreduced):
         q, k, v, out, lse, *captured = ctx.saved_tensors
-        if dout is None and dlse is None:
+        of_outputs = any([x is not None for x in dreduced])
+        if dout is None and dlse is None and not of_outputs:
             return (None,) * (5 + len(captured))
+        if of_outputs and (torch.is_grad_enabled() or transform() is not None):
+            raise NotImplementedError("gradients of outputs of a mod are not differentiated again: leave create_graph out")
         if torch.is_grad_enabled() or transform() is not None:
             return None, None, *gradients_of(ctx.launch, ctx.call.names, dout, dlse, out, lse, q, k, v, *captured)
-        captures = dict(zip(ctx.call.names, captured))
-        results, found = run_backward(ctx.call, ctx.launch, q, k, v, captures, out, lse, dout, dlse)
-        return None, None, *results, *[found.get(name) for name in captures]
+        captures, call = dict(zip(ctx.call.names, captured)), ctx.call
+        if of_outputs:  # kernels that take no part in other backward passes
+            captures |= call.gradients_of_outputs(dreduced, q)
+            call = call_of(ctx.launch, q, k, v, captures)
+        results, found = run_backward(call, ctx.launch, q, k, v, captures, out, lse, dout, dlse)
+        return None, None, *results, *[found.get(name) for name in ctx.call.names]
 
 
 # Without what torch.autograd.Function does for transforms of torch.func, which do not come here.

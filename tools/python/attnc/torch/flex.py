@@ -293,8 +293,8 @@ def flex_attention(
 
     `outputs` maps names to attnc.reduce_sum(f, axes) or attnc.reduce_max(f, axes) of f(prob, score, b, h, q_idx, kv_idx):
     sums and maxima over live scores, float32, with the axes "B H KV_LEN", "B H Q_LEN" or "B H". They need `return_aux`,
-    and the auxiliary output has them by name. They break a graph of torch.compile. They have no gradients: a backward
-    pass that meets one raises NotImplementedError.
+    and the auxiliary output has them by name. They break a graph of torch.compile. Sums have gradients. A
+    backward pass that meets a maximum raises NotImplementedError.
 
     `kernel_options` take the names of attnc_prepare_options in C. "tile" and "backward_tile" are the kernels' tiles, in the
     spelling of `attnc tune`, and "low_rank_error" says how far a low-rank term of score_mod may be off, as a part of its
@@ -406,7 +406,9 @@ def flex_attention(
         seen = None if look is None else lambda call: remember(look, operands, translation, launch, default_scale, call)
         results = attend(launch, query, key, value, captures, wants_lse, check, seen)
         if outputs and launch.gradients is not None:
-            results = *results[:3], *[_NoGradient.apply(x, results[0]) for x in results[3:]]
+            maxima = sum(name.startswith("reduce_max") for name in functions_of(outputs))  # the first outputs
+            fixed = [_NoGradient.apply(x, results[0]) for x in results[3 : 3 + maxima]]
+            results = *results[:3], *fixed, *results[3 + maxima :]
     if result_dtype is not None:
         results = results[0].to(result_dtype), *results[1:]
     return _returned(results, return_lse, return_aux, outputs)
@@ -423,7 +425,7 @@ def _returned(results, return_lse, return_aux, outputs=None):
 
 
 class _NoGradient(torch.autograd.Function):
-    """The identity of an output of a mod. `out`: what has the gradients of the same pass."""
+    """The identity of a maximum. `out`: what has the gradients of the same pass."""
 
     @staticmethod
     def forward(ctx, output, out):
@@ -431,7 +433,7 @@ class _NoGradient(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, gradient):
-        raise NotImplementedError("outputs of a mod have no gradients: call detach() on what flex_attention returned")
+        raise NotImplementedError("a maximum has no gradient: take the loss of a sum, or call detach() on the output")
 
 
 def _check_outputs(outputs, return_aux, kernel_options):

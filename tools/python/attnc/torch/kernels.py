@@ -137,6 +137,7 @@ class Call:
         given = [sequences[place] for place in self.of_sequences]
         lengths = {"B": batch, "H": heads, "Q_LEN": q_len, "KV_LEN": k.shape[2]}
         self.reduced = [tuple(lengths[name] for name in output.extents) for output in self.mod.outputs]  # shapes
+        self.maxima = launch.mod.count("\noutput reduce_max_")  # of outputs, the first ones
         reduced = [torch.empty(shape, dtype=torch.float32, device="meta") for shape in self.reduced]
         # In the order in which forward() and backward() set their addresses.
         self.views = Views([q, k, v, out, rows, rows, *given, *tensors.values(), *reduced])
@@ -261,6 +262,14 @@ class Call:
     def outputs_of_mod(self, q):
         """Returns what a mod's outputs are written into, in order."""
         return tuple([torch.empty(shape, dtype=torch.float32, device=q.device) for shape in self.reduced])
+
+    def gradients_of_outputs(self, given, q):
+        """Returns the gradients of sums, by the names of captures that hold them. `given`: those of all outputs; None: 0."""
+        outputs = list(zip(self.mod.outputs, self.reduced, given))[self.maxima :]
+        return {
+            f"{output.name}_gradient": q.new_zeros(shape, dtype=torch.float32) if x is None else x.contiguous()
+            for output, shape, x in outputs
+        }
 
     def forward(self, launch, q, k, v, tensors, out, lse, row_max, reduced=()):
         """Writes out, lse and row_max (None: not wanted), and the mod's outputs. `tensors` are the captured ones, in order."""

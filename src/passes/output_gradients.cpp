@@ -1,0 +1,67 @@
+#include "passes/output_gradients.h"
+
+#include "support/try.h"
+
+#include <fmt/format.h>
+#include <llvm/ADT/STLExtras.h>
+
+namespace attnc::passes {
+namespace {
+
+using ir::BuiltinDim;
+using ir::Kept;
+using ir::Op;
+using ir::ParamKind;
+using ir::Type;
+using ir::Value;
+
+ir::Extent along(BuiltinDim dim) { return {.isNamed = true, .value = int64_t(dim)}; }
+
+/// Declares the gradient of a sum, and returns its element at the place of a score.
+Expected<Value> gradientAt(ir::Module& module, const ir::Reduction& sum) {
+  ir::TensorCapture tensor{.name = sum.gradient(), .shape = {along(BuiltinDim::B), along(BuiltinDim::H)}};
+  const auto isTaken = [&](const auto& other) { return other.name == tensor.name; };
+  if (llvm::any_of(module.tensors, isTaken) || llvm::any_of(module.scalars, isTaken))
+    return Error::environment(
+        fmt::format("a capture is named {}, which is that of the gradient of {}", tensor.name, sum.name),
+        "rename the capture");
+  if (module.tensors.size() + module.scalars.size() >= ir::kMaxCaptures)
+    return Error::environment(
+        fmt::format("gradients of outputs count as captures, of which there are at most {}", ir::kMaxCaptures),
+        "capture one tensor in place of several");
+  llvm::SmallVector<Value, 3> at{module.param(ParamKind::B), module.param(ParamKind::H)};
+  if (sum.kept != Kept::Heads) {
+    const bool isOfKeys = sum.kept == Kept::Keys;
+    at.push_back(module.param(isOfKeys ? ParamKind::KvIdx : ParamKind::QIdx));
+    tensor.shape.push_back(along(isOfKeys ? BuiltinDim::KvLen : BuiltinDim::QLen));
+    const auto move = [&](Op op, const ir::OutputRole& by) {
+      at[2] = module.make(op, Type::I32, {at[2], *module.output(by)});
+    };
+    if (!isOfKeys && module.output(ir::kQOffset)) move(Op::Sub, ir::kQOffset);
+    if (module.output(ir::kQStart)) { // rows of all sequences are packed
+      move(Op::Add, isOfKeys ? ir::kKvStart : ir::kQStart);
+      at[0] = module.constInt(Type::I32, 0);
+      tensor.shape[0] = {.isNamed = false, .value = 1};
+      tensor.shape[2] = {.isNamed = true, .value = int64_t(module.dims.size())};
+      module.dims.push_back(tensor.name + "_rows");
+    }
+  }
+  module.tensors.push_back(std::move(tensor));
+  return module.make(Op::Load, Type::F32, at, int64_t(module.tensors.size() - 1));
+}
+
+} // namespace
+
+Status addOutputLoss(ir::Module& module) {
+  Value loss = module.constF32(0);
+  for (const ir::Reduction& sum : ir::reductionsOf(module)) {
+    if (sum.isMax) continue;
+    ATTNC_TRY_AS(gradient, gradientAt(module, sum));
+    const Value term = module.make(Op::Mul, Type::F32, {*gradient, *module.output(sum.output())});
+    loss = module.make(Op::Add, Type::F32, {loss, term});
+  }
+  module.setOutput(kOutputLoss, loss);
+  return {};
+}
+
+} // namespace attnc::passes

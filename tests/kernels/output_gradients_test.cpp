@@ -1,0 +1,237 @@
+// Gradients of outputs of mods: naive backward kernels run on the host, against the fp64 reference.
+#include "api/mod_impl.h"
+#include "attnc/attnc.h"
+#include "helpers/ragged_lists.h"
+#include "kernels/findings.h"
+#include "kernels/host_launch.h"
+#include "kernels/host_tensor.h"
+
+#include <catch2/catch.hpp>
+#include <fmt/format.h>
+
+#include <cmath>
+#include <functional>
+#include <map>
+#include <random>
+
+using namespace attnc;
+using test::Tensor;
+
+namespace {
+
+/// Sums of all shapes, by weights, scores, captures and positions. Maxima have no gradients.
+const std::string kOutputs = "sizes: f32[KV_LEN]\n"
+                             "def weight(prob, score, b, h, q_idx, kv_idx):\n  return prob\n"
+                             "def entropy(prob, score, b, h, q_idx, kv_idx):\n"
+                             "  return where(prob > 0, -prob * log(prob), 0.0)\n"
+                             "def far(prob, score, b, h, q_idx, kv_idx):\n"
+                             "  return (prob + 0.01 * score) * sizes[kv_idx] * abs(q_idx - kv_idx) * 0.1\n"
+                             "columns: f32[B, H, KV_LEN] = reduce_sum(weight)\n"
+                             "largest: f32[B, H, KV_LEN] = reduce_max(far)\n"
+                             "rows: f32[B, H, Q_LEN] = reduce_sum(entropy)\n"
+                             "heads: f32[B, H] = reduce_sum(far)\n";
+const std::string kScores =
+    "slopes: f32[H]\n"
+    "tilt: f32[H]\n"
+    "def score_mod(score, b, h, q_idx, kv_idx):\n"
+    "  return where(kv_idx % 7 == 3, -inf, tanh(score) * 2 + slopes[h] * (q_idx - kv_idx) * 0.1)\n"
+    "def mask_mod(b, h, q_idx, kv_idx):\n"
+    "  return (q_idx >= kv_idx - 9) & (q_idx % 8 != 5) & (h != 3)\n"
+    "def sink_mod(b, h, q_idx):\n  return tilt[h]\n";
+const std::string kDropped = "def prob_mod(prob, b, h, q_idx, kv_idx):\n  return prob * (kv_idx % 3)\n";
+
+std::string paramsOf(const plan::Stage& stage) {
+  const std::string& name = stage.templateName;
+  return name == "backward_captures_out.cu"                                            ? "CaptureOutputParams"
+         : name.starts_with("backward_captures") || name.starts_with("backward_sinks") ? "CaptureParams"
+                                                                                       : "BackwardParams";
+}
+
+/// Named tensors, for each of these names.
+struct Named {
+  std::map<std::string, Tensor> tensors;
+  Captures all;
+
+  void add(const std::string& name, const std::vector<int64_t>& shape, std::mt19937& random) {
+    all.set(name, tensors.try_emplace(name, DType::F32, shape, random).first->second.view);
+  }
+};
+
+/// Compares relative to the largest element that is wanted.
+void compare(const std::string& name, const TensorView& got, const TensorView& want) {
+  const auto at = [](const TensorView& of, int64_t i) { return double(static_cast<const float*>(of.data)[i]); };
+  double largest = 0, error = 0;
+  for (int64_t i = 0; i < want.elements(); ++i) {
+    largest = std::max(largest, std::fabs(at(want, i)));
+    const double difference = std::fabs(at(got, i) - at(want, i));
+    error = std::max(error, std::isfinite(difference) ? difference : INFINITY);
+  }
+  INFO(name << ": " << error << " of " << largest);
+  CHECK(largest > 0);
+  CHECK(error <= 1e-4 * largest);
+}
+
+/// `ends`: cumulative lengths of a ragged batch. `onlyCaptures`: whether q, k and v want no gradients.
+void check(const std::string& text, bool hasLists, std::vector<int32_t> ends = {}, bool onlyCaptures = false) {
+  if (!test::isCaseDue()) return;
+  INFO("lists " << hasLists << " ragged " << !ends.empty() << "\n" << text);
+  const Mod mod = take(Mod::parse(text));
+  std::mt19937 random(3);
+  const bool isRagged = !ends.empty();
+  const int64_t batch = isRagged ? 1 : 2, rows = 70, columns = isRagged ? 70 : hasLists ? 128 : 75, dim = 16;
+  const auto drawn = [&](int64_t heads, int64_t length) {
+    return Tensor(DType::F32, {batch, heads, length, dim}, random);
+  };
+  const Tensor q = drawn(4, rows), k = drawn(2, columns), v = drawn(2, columns), out = drawn(4, rows),
+               dOut = drawn(4, rows);
+  const Tensor lse(DType::F32, {batch, 4, rows}, random), dLse(DType::F32, {batch, 4, rows}, random);
+  Named given, got, want;
+  const int64_t sequences = isRagged ? int64_t(ends.size()) - 1 : batch;
+  given.add("columns_gradient", {batch, 4, columns}, random);
+  given.add("rows_gradient", {batch, 4, rows}, random);
+  given.add("heads_gradient", {sequences, 4}, random);
+  std::set<std::string> names;
+  for (const CaptureInfo& capture : mod.captures()) {
+    const std::vector<int64_t> shape{capture.name == "sizes" ? columns : 4};
+    names.insert(capture.name);
+    given.add(capture.name, shape, random);
+    for (Named* each : {&got, &want}) {
+      each->add(capture.name, shape, random);
+      Tensor& zeros = each->tensors.at(capture.name); // as a launch finds them
+      std::fill(zeros.bytes.begin(), zeros.bytes.end(), char(0));
+    }
+  }
+  BackwardOperands operands{{.q = q.view, .k = k.view, .v = v.view}, {}, {}, dOut.view, dLse.view};
+  operands.captures = &given.all;
+  if (isRagged) operands.cuSeqlensQ = TensorView::contiguous(ends.data(), DType::I32, {int64_t(ends.size())});
+  const BlockMask lists = take(BlockMask::fromLists(test::DrawnLists({2, 4, rows, columns, 64, 64}, random).view));
+  const BlockMask withColumns = lists.withColumns();
+  const BlockMaskView view = withColumns.view();
+  if (hasLists) operands.blockMask = &view;
+  take(computeOnCpu(mod, operands, {.out = out.view, .lse = lse.view}));
+  operands.out = out.view, operands.lse = lse.view;
+  Named gotten, wanted; // dq, dk, dv
+  const auto outputsTo = [&](Named& named, const Named& captures) {
+    named.add("dq", {batch, 4, rows, dim}, random);
+    named.add("dk", {batch, 2, columns, dim}, random), named.add("dv", {batch, 2, columns, dim}, random);
+    BackwardOutputs all{.captures = &captures.all};
+    if (onlyCaptures) return all;
+    all.dQ = named.tensors.at("dq").view, all.dK = named.tensors.at("dk").view, all.dV = named.tensors.at("dv").view;
+    return all;
+  };
+  KernelOptions options = optionsOf(operands, {}, {.arch = "sm_80"});
+  options.kind = KernelKind::Backward, options.gradients = names;
+  options.features.set(Feature::Reductions);
+  take(computeBackwardOnCpu(mod, operands, outputsTo(wanted, want)));
+  test::launchOnHost(mod, options, operands, {}, outputsTo(gotten, got), {}, paramsOf);
+  for (const auto& [name, tensor] : want.tensors) compare(name, got.tensors.at(name).view, tensor.view);
+  if (onlyCaptures) return;
+  for (const auto& [name, tensor] : wanted.tensors) compare(name, gotten.tensors.at(name).view, tensor.view);
+}
+
+} // namespace
+
+TEST_CASE("naive backward kernels compute gradients of outputs", "[on-host][output-gradients]") {
+  check(kOutputs, false);
+  check(kScores + kOutputs, false);
+  check(kScores + kDropped + kOutputs, true);
+  check(kScores + kOutputs, false, {0, 31, 31, 70});
+  check(kScores + kOutputs, false, {}, /*onlyCaptures=*/true);
+}
+
+TEST_CASE("outputs of a sequence of a ragged batch have the gradients of its own", "[output-gradients]") {
+  const Mod mod = take(Mod::parse("def mask_mod(b, h, q_idx, kv_idx):\n  return q_idx >= kv_idx\n"
+                                  "def weight(prob, score, b, h, q_idx, kv_idx):\n  return prob * score\n"
+                                  "columns: f32[B, H, KV_LEN] = reduce_sum(weight)\n"
+                                  "rows: f32[B, H, Q_LEN] = reduce_sum(weight)\n"
+                                  "heads: f32[B, H] = reduce_sum(weight)\n"));
+  std::mt19937 random(3);
+  const auto drawn = [&](std::vector<int64_t> shape) { return Tensor(DType::F32, std::move(shape), random); };
+  const Tensor q = drawn({1, 2, 9, 8}), k = drawn({1, 2, 9, 8}), v = drawn({1, 2, 9, 8}), dOut = drawn({1, 2, 9, 8}),
+               out = drawn({1, 2, 9, 8}), lse = drawn({1, 2, 9}), columns = drawn({1, 2, 9}), rows = drawn({1, 2, 9}),
+               heads = drawn({2, 2});
+  const auto computed = [&](const std::function<TensorView(const TensorView&)>& part, const TensorView& ofHeads,
+                            const std::optional<TensorView>& ends, int64_t length) {
+    std::vector<Tensor> results; // dq, dk, dv
+    for (int n = 0; n < 3; ++n) results.push_back(drawn({1, 2, length, 8}));
+    const Tensor rowsOfLse = drawn({1, 2, length});
+    Captures captures;
+    captures.set("columns_gradient", part(columns.view)).set("rows_gradient", part(rows.view));
+    captures.set("heads_gradient", ofHeads);
+    BackwardOperands operands{{.q = part(q.view), .k = part(k.view), .v = part(v.view), .cuSeqlensQ = ends}};
+    operands.captures = &captures;
+    operands.out = part(out.view), operands.lse = rowsOfLse.view, operands.dOut = part(dOut.view);
+    take(computeBackwardOnCpu(mod, operands, {results[0].view, results[1].view, results[2].view}));
+    return results;
+  };
+  std::vector<int32_t> ends{0, 4, 9};
+  const auto all = computed([](const TensorView& whole) { return whole; }, heads.view,
+                            TensorView::contiguous(ends.data(), DType::I32, {3}), 9);
+  for (int64_t b : {0, 1}) {
+    const int64_t start = ends[size_t(b)], length = ends[size_t(b) + 1] - start;
+    const auto part = [&](TensorView of) {
+      of.data = static_cast<float*>(of.data) + start * of.stride[2];
+      of.shape[2] = length;
+      return of;
+    };
+    TensorView own = heads.view;
+    own.data = static_cast<float*>(own.data) + 2 * b, own.shape[0] = 1;
+    const auto alone = computed(part, own, {}, length);
+    for (size_t i = 0; i < 3; ++i)
+      for (int64_t h : {0, 1})
+        for (int64_t row = 0; row < length; ++row)
+          for (int64_t d = 0; d < 8; ++d)
+            CHECK(all[i].at({0, h, start + row, d}) == Approx(alone[i].at({0, h, row, d})).margin(1e-6));
+  }
+}
+
+TEST_CASE("backward passes know whether outputs have gradients, and what is wrong with these", "[output-gradients]") {
+  const Mod mod = take(Mod::parse("def f(prob, score, b, h, q_idx, kv_idx):\n  return prob * score\n"
+                                  "sums: f32[B, H] = reduce_sum(f)\nrows: f32[B, H, Q_LEN] = reduce_sum(f)\n"
+                                  "top: f32[B, H] = reduce_max(f)\n"));
+  std::vector<char> memory(1 << 16);
+  const auto at = [&](DType dtype, std::initializer_list<int64_t> shape) {
+    return TensorView::contiguous(memory.data(), dtype, shape);
+  };
+  const TensorView x = at(DType::BF16, {1, 2, 128, 64}), ofRows = at(DType::F32, {1, 2, 128}),
+                   ofHeads = at(DType::F32, {1, 2});
+  Captures captures;
+  BackwardOperands operands{{.q = x, .k = x, .v = x}, x, ofRows, x, {}};
+  operands.captures = &captures;
+  const BackwardOutputs to{.dQ = x, .dK = x, .dV = x};
+  const Compiler compiler({.cacheMode = CompilerOptions::CacheMode::Off});
+  const auto settled = [&](const Mod& mod) {
+    return compiler.settleTraining(mod, operands, {.out = x, .lse = ofRows}, to, {.arch = "sm_90a"});
+  };
+  CHECK(take(settled(mod)).backward->options().family == Family::Sm90);
+  captures.set("sums_gradient", ofHeads);
+  CHECK(refusalOf(settled(mod)).message.find("capture 'rows_gradient' is missing") != std::string::npos);
+  captures.set("rows_gradient", ofRows);
+  const Preparation preparation = take(settled(mod));
+  CHECK(preparation.backward->options().family == Family::Naive);
+  CHECK(preparation.kernel.options().family == Family::Sm90);
+  const Mod taken = take(Mod::parse("sums_gradient: f32[B, H]\n"
+                                    "def score_mod(score, b, h, q_idx, kv_idx):\n  return score * sums_gradient[b, h]\n"
+                                    "def f(prob, score, b, h, q_idx, kv_idx):\n  return prob\n"
+                                    "sums: f32[B, H] = reduce_sum(f)\n"));
+  CHECK(refusalOf(gradientMod(taken, {}, false, true)).message ==
+        "a capture is named sums_gradient, which is that of the gradient of sums");
+  CHECK(refusalOf(gradientMod(mod, {}, true, true)).message.find("no second derivatives") != std::string::npos);
+  captures.set("top_gradient", ofHeads);
+  for (const Error& error : {refusalOf(settled(mod)), refusalOf(computeBackwardOnCpu(mod, operands, to))})
+    CHECK(error.message == "top_gradient is given, and top is a maximum, which has no gradient");
+}
+
+NVRTC_TEST_CASE("kernels of gradients of outputs compile", "[kernels]") {
+  std::vector<test::Job> jobs;
+  for (Features features : {Features{Feature::Reductions}, {Feature::Reductions, Feature::Deterministic}})
+    jobs.push_back({fmt::format("deterministic {}", features.has(Feature::Deterministic)),
+                    take(Mod::parse(kScores + kDropped + kOutputs)),
+                    {.kind = KernelKind::Backward,
+                     .family = Family::Naive,
+                     .arch = "sm_90a",
+                     .headDim = 64,
+                     .features = features,
+                     .gradients = {"sizes", "slopes", "tilt"}}});
+  CHECK(test::findings(jobs) == "");
+}
