@@ -28,8 +28,6 @@
 //   V requester   with kOrdersV one thread   the same    issues TMA loads of V, whose pages are smaller than its tile
 //                 of a third warp
 //   transposers   two warps, with kFp8       the same    transpose V
-//   droppers      two warps, with            the same    find the weights that dropout keeps, up to two steps ahead of
-//                 kDropsApart                              consumers (algo/drops_apart.cuh)
 //   keeper        with kSharesSteps a warp   the same    keeps the CTA until no other one arrives at its barriers
 //   consumer i    a warpgroup, 64 rows    232 to 152       products, mod, softmax
 //
@@ -39,7 +37,6 @@
 //   KRing           kStages tiles of kBlockN x kHeadDimQk        a slot: until S of its step is complete
 //   VRing           kStages tiles of kBlockN x kHeadDimV         a slot: until P V of its step is complete
 //   LoadedVRing     with kFp8: kStages tiles of V as loaded      a slot: until it is transposed
-//   DropBits        with kDropsApart: 2 x kBlockM x kBlockN bits a slot: until the step's P is formed
 //   Columns         kStages kBlockN sizeof(Mod::Col)             if the mod loads by column; as the slot of K
 //   RowScales       with kRowScales: 8 kStages kBlockN           as the slot of K, until the step's P is formed
 //   control words   messages and barriers of the rings, OutFull
@@ -57,10 +54,6 @@
 //                     with kFp8 transposers: V transposed                  consumers, transposers
 //   v_orders.full     producer: message written                            V requester
 //   v_orders.empty    V requester: message read                            producer
-//   drop_orders.full  producer: message written                            droppers
-//   drop_orders.empty droppers: message read                               producer
-//   drop_bits.full    droppers: bits written                               consumers
-//   drop_bits.empty   consumers: bits read                                 droppers
 //   loaded_v.full     producer: V requested, message written; its bytes    transposers
 //   loaded_v.empty    transposers: V transposed                            producer
 //   out_full          consumers: rows of O written to the slot of Q        storer
@@ -72,7 +65,7 @@
 //
 // Messages: with Q the tile's b, h, first row, or that there is no more work; with K the first column and StepFlags;
 // with loaded V how many of its rows live, or that there is no more work; with an order of V its first column, b, KV
-// head and length, or that there is no more work; with an order of bits the step's first column, b, h and first row.
+// head and length, or that there is no more work.
 //
 // The host provides: tensor maps, the tile order and its counters (params_sm90.cuh); grid min(tiles, SMs), 128 + 32
 // kWarps threads, kSharedBytes of dynamic shared memory. out has 16-byte aligned rows; q_len >= 1.
@@ -265,18 +258,12 @@ template <class E> struct Consumer : ConsumerParts {
       v.advance(has_v);
       if (rescaling.is_due) [[unlikely]]
         o.scale_rows(rescaling.factors);
-      const bool v_ready = v.try_wait(), bits_ready = kDropsApart && drop_bits.try_wait();
+      const bool v_ready = v.try_wait();
       if constexpr (!kIsWeight<Mod>) to_weights<kEarly, kGroups>(s, sums);
       if constexpr (kHasProbMod<Mod>)
         scale_weights<Mod>(s, args, RowSite<Mod, 1, OwnColumns>{p.base, args, place, step, {}});
       weights.pack(s);
-      if constexpr (kDropsApart) {
-        if (!bits_ready) [[unlikely]]
-          drop_bits.wait();
-        drop(weights, drop_bits.tile().base + (64 * group + threadIdx.x / 32 % 4 * 16) * 16);
-        drop_bits.release();
-        drop_bits.advance();
-      } else if constexpr (kDrops<Mod>)
+      if constexpr (kDrops<Mod>)
         drop<kHasOffsets<Mod>>(weights, place, place.first_position(args), place.kv_first(step));
       sums.store(softmax);
       if (!v_ready) [[unlikely]]
@@ -309,24 +296,11 @@ extern "C" __global__ void ATTNC_CLUSTER_DIMS __launch_bounds__(threads_of(kWarp
   if constexpr (kSharesSteps) ptx::cluster_sync(); // barriers of all CTAs are initialised
   run_roles<kProducerRegisters, kConsumerRegisters>(
       [&](int warp) {
-        const auto drop = [&](auto mod) {
-          if constexpr (kDropsApart) Dropper{p, args, shared, int(threadIdx.x) - 64}.run<decltype(mod)>();
-        };
         if (warp == 0) {
           if (threadIdx.x < kProducers) Producer{{}, p, args, shared}.run();
           if constexpr (kRowScales) ptx::exit_thread(); // NOTE: as below
         } else if (kOutInQSlot && warp == 1) {
           if (kCopiesRows || threadIdx.x == 32) Storer{p, shared}.run(args);
-        } else if constexpr (kDropsApart) {
-          if (warp >= 2) {
-            drop(Mod{});
-            // NOTE: a barrier and the exit, else as below.
-            if constexpr (!kSharesSteps)
-              DroppersEnd::sync(0);
-            else if (warp == 3)
-              ptx::cluster_sync();
-            ptx::exit_thread();
-          }
         } else if (kSharesSteps && warp == 3) {
           ptx::cluster_sync();
         } else if constexpr (kOrdersV) {

@@ -40,7 +40,6 @@ std::string emitConfig(const Config& config) {
   if (config.narrowHeadDim) add("int", "kNarrowHeadDim", *config.narrowHeadDim);
   if (config.fp8Kv) add("bool", "kFp8Kv", *config.fp8Kv);
   if (config.fp8) add("bool", "kFp8", *config.fp8);
-  if (config.dropsApart) add("bool", "kDropsApart", *config.dropsApart);
   if (config.rowScales) add("bool", "kRowScales", *config.rowScales);
   if (config.vInK) add("bool", "kVInK", *config.vInK);
   if (config.deterministic) add("bool", "kDeterministic", *config.deterministic);

@@ -28,11 +28,10 @@ struct Config {
   int qStages = 0;     ///< slots of the Q ring; 0: the template has none
   /// Head dim of q and k, whose further columns come from tensors of their own; unset: the template does not read it.
   std::optional<int> narrowHeadDim;
-  std::optional<bool> fp8Kv;      ///< whether k and v are e4m3; unset: the template does not read it
-  std::optional<bool> fp8;        ///< whether q, k and v are e4m3; unset: the template does not read it
-  std::optional<bool> dropsApart; ///< whether warps of their own compute dropout; unset: the template does not read it
-  std::optional<bool> rowScales;  ///< whether e4m3 has factors of rows; unset: the template does not read it
-  std::optional<bool> vInK;       ///< whether v is k's first columns; unset: the template does not read it
+  std::optional<bool> fp8Kv;         ///< whether k and v are e4m3; unset: the template does not read it
+  std::optional<bool> fp8;           ///< whether q, k and v are e4m3; unset: the template does not read it
+  std::optional<bool> rowScales;     ///< whether e4m3 has factors of rows; unset: the template does not read it
+  std::optional<bool> vInK;          ///< whether v is k's first columns; unset: the template does not read it
   std::optional<bool> deterministic; ///< whether the order of CTAs must not show; unset: the template does not read it
   std::optional<bool> takesTurns;    ///< whether CTAs take turns (algo/turns.cuh); unset: the template does not read it
   /// CTAs that load K and V for one another, and the query heads that their tiles are of: all of one, or one each.

@@ -112,19 +112,15 @@ int sm90SharedBytes(const codegen::Config& config, int columnBytes) {
   const int loadedBytes =
       tileBytes(config.blockN, bytes * config.headDimQk) + tileBytes(config.blockN, bytes * config.headDimV);
   const int turnedBytes = isFp8 ? tileBytes(int(llvm::alignTo(config.headDimV, 16)), config.blockN) : 0;
-  const bool dropsApart = config.dropsApart.value_or(false); // two slots with a bit for each score
-  const int rings = config.qStages * qSlotBytes + config.kvStages * (loadedBytes + turnedBytes) +
-                    (dropsApart ? 2 * config.blockM * config.blockN / 8 : 0);
+  const int rings = config.qStages * qSlotBytes + config.kvStages * (loadedBytes + turnedBytes);
   // Each slot has a message of 16 or 8 bytes and two barriers. Slots of V have only barriers. O has one barrier per
-  // slot of Q. With fp8, slots of K have messages of 16 bytes, and those of loaded V have one of 8. Orders of V and
-  // of bits have one of 16.
+  // slot of Q. With fp8, slots of K have messages of 16 bytes, and those of loaded V have one of 8. Orders of V have
+  // one of 16.
   const int ofK = isFp8 ? config.kvStages * 32 : int(llvm::alignTo(config.kvStages * 24, 16));
   const int ofV = config.kvStages * (isFp8 ? 16 + 24 : 16);
   const bool ordersV = config.pageSize && config.pageSize <= 16 && config.blockN >= 128 && !isFp8 && !columnBytes;
   const int ofOrders = ordersV ? config.kvStages * 32 : 0;
-  const int ofBits = dropsApart ? config.kvStages * 32 + 32 : 0;
-  const int control = config.qStages * 32 + ofK + ofV + ofOrders + ofBits,
-            ofRows = config.rowScales.value_or(false) ? 8 : 0;
+  const int control = config.qStages * 32 + ofK + ofV + ofOrders, ofRows = config.rowScales.value_or(false) ? 8 : 0;
   return int(llvm::alignTo(rings + control + config.qStages * 8, 16)) +
          config.kvStages * config.blockN * (columnBytes + ofRows);
 }
@@ -176,10 +172,6 @@ codegen::Config sm90Config(const Request& request, const Tile& tile) {
   codegen::Config config = configOf(options, tile);
   config.fp8 = options.features.has(Feature::Fp8Q);
   config.rowScales = options.features.has(Feature::RowScales);
-  // Two consumers leave issue slots and registers to others. Positions without offsets begin at a multiple of 16.
-  const ir::Module& module = request.mod->module;
-  config.dropsApart = module.output(ir::kDropSeed) && !module.output(ir::kQOffset) && !*config.fp8 && tile.warps == 8 &&
-                      tile.blockN == 128 && !(options.pageSize && options.pageSize <= 16);
   config.narrowHeadDim = options.headDim;
   config.cluster.emplace();
   config.qStages = widest <= 128 ? 2 : 1;

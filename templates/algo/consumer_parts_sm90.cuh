@@ -23,7 +23,6 @@ struct ConsumerParts {
   Ring<Memory, KRing> k = {shared};
   Ring<Memory, VRing> v = {shared};
   Barriers<Memory, OutFull> out_full = {shared};
-  Ring<Memory, DropBits> drop_bits = {shared};
 
   using Scores = Fragment<1, kBlockN>;
   using Out = Fragment<1, computed_columns(kHeadDimV)>;

@@ -6,7 +6,6 @@
 #include "attnc_mod.cuh"
 
 #include "algo/apply_mod.cuh"
-#include "algo/drops_apart.cuh"
 #include "algo/further_columns.cuh"
 #include "algo/kv_walk.cuh"
 #include "algo/pages.cuh"
@@ -31,7 +30,7 @@ static_assert(kBlockN % (kFp8 ? 64 : 16) == 0, "P V takes 32 bytes of columns at
 constexpr int kWidest = kHeadDimQk > kHeadDimV ? kHeadDimQk : kHeadDimV;
 constexpr bool kLooksUp =
     kPageSize && (kWidest <= (kPageSize < kBlockN ? 128 : 64) || (kBlockSparse && kIsRagged<Mod>));
-constexpr bool kGivesSome = kFp8 || kDropsApart || (kConsumers == 2 && kLooksUp);
+constexpr bool kGivesSome = kFp8 || (kConsumers == 2 && kLooksUp);
 constexpr int kProducerRegisters = kGivesSome ? 56 : kConsumers == 2 ? 40 : 32;
 constexpr int kConsumerRegisters = (kConsumers == 2 ? 232 : 160) - (kGivesSome ? 8 : 0);
 static_assert(kConsumers == 2 || kConsumers == 3, "other register splits have not been chosen");
@@ -74,20 +73,6 @@ using RequestedVRing = typename Choose<kFp8, LoadedVRing, VRing>::Type;
 constexpr bool kOrdersV = kPageSize && kPageSize <= 16 && kBlockN >= 128 && !kFp8 && !kFillsColumns;
 /// The steps whose V is wanted: a ring of messages.
 struct VOrders : RingParts<VOrders, VTile, kOrdersV ? kStages : 0, 4, Arrivals{.full = 1, .empty = 1}, 0> {};
-/// With kDropsApart: the bits of a step's scores that dropout keeps, 64 words for 16 rows (algo/drops_apart.cuh), and
-/// the steps whose bits are wanted.
-struct BitsTile {
-  unsigned base;
-  static constexpr int kBytes = kBlockM * kBlockN / 8;
-};
-constexpr int kDroppers = 2; // warps that find them
-using DroppersEnd = NamedBarriers<1 + kConsumers, 32 * kDroppers>;
-struct DropBits : RingParts<DropBits, BitsTile, kDropsApart ? 2 : 0, 0, Arrivals{.full = kDroppers, .empty = kWarps}> {
-};
-struct DropOrders
-    : RingParts<DropOrders, BitsTile, kDropsApart ? kStages : 0, 4, Arrivals{.full = 1, .empty = kDroppers}, 0> {};
-static_assert(!kDropsApart || (kConsumers == 2 && !kOrdersV && !kFp8), "warps that drop are needed for something else");
-static_assert(!kDropsApart || !kHasOffsets<Mod>, "rows that share a counter are in one tile");
 struct OutFull : BarrierParts<OutFull, kQStages, kWarps> {};
 /// Whether consumers take turns at the tensor cores. Products of wider heads take longer than the softmax between them,
 /// so the tensor cores have work in any order. So have the wider ones of e4m3: turns gain 3 % at 64, and nothing at
@@ -101,9 +86,9 @@ constexpr int kColumnBytes = largest_column<Mod>();
 struct Columns : SharedPart<Columns, kColumnBytes * kStages * kBlockN> {};
 struct RowScales : SharedPart<RowScales, kRowScales ? kStages * kRowScalesBytes<kBlockN> : 0> {};
 
-using Memory = SharedMemory<QRing::Slots, KRing::Slots, VRing::Slots, LoadedVRing::Slots, DropBits::Slots,
-                            QRing::Control, KRing::Control, VRing::Control, VOrders::Control, LoadedVRing::Control,
-                            DropBits::Control, DropOrders::Control, OutFull, Columns, RowScales>;
+using Memory =
+    SharedMemory<QRing::Slots, KRing::Slots, VRing::Slots, LoadedVRing::Slots, QRing::Control, KRing::Control,
+                 VRing::Control, VOrders::Control, LoadedVRing::Control, OutFull, Columns, RowScales>;
 static_assert(Memory::kBytes == kSharedBytes, "the host asks for another size: src/plan");
 
 template <class M> ATTNC_DEVICE M::Col* columns_of(unsigned shared, int slot) {
@@ -162,7 +147,6 @@ struct Producer : HeldRowScales<kRowScales, kBlockN> {
   Ring<Memory, KRing> k = {shared};
   Ring<Memory, RequestedVRing> v = {shared};
   Ring<Memory, VOrders> v_orders = {shared};
-  Ring<Memory, DropOrders> drop_orders = {shared};
 
   ATTNC_DEVICE void request_q(Work work) {
     q.acquire();
@@ -207,7 +191,7 @@ struct Producer : HeldRowScales<kRowScales, kBlockN> {
 
   ATTNC_DEVICE void request_v(const At& at) {
     if constexpr (kOrdersV) {
-      order(v_orders, {at.kv_start, at.b, at.kv_head, at.rows()});
+      order_v({at.kv_start, at.b, at.kv_head, at.rows()});
     } else {
       v.acquire();
       if (leads) {
@@ -220,20 +204,18 @@ struct Producer : HeldRowScales<kRowScales, kBlockN> {
     }
   }
 
-  /// Tells another role of a step. The message begins with its first column; -1: there is no more work.
-  template <class Orders> ATTNC_DEVICE void order(Orders& orders, const int (&message)[4]) const {
-    orders.acquire();
+  ATTNC_DEVICE void order_v(const int (&message)[4]) {
+    v_orders.acquire();
     if (leads) {
-      orders.write_message(message);
-      ptx::mbarrier_arrive(orders.full());
+      v_orders.write_message(message);
+      ptx::mbarrier_arrive(v_orders.full());
     }
-    orders.advance();
+    v_orders.advance();
   }
 
-  /// Tells transposers, the V requester, or droppers that there is no more work.
-  ATTNC_DEVICE void end_others() {
-    if constexpr (kOrdersV) order(v_orders, {-1, 0, 0, 0});
-    if constexpr (kDropsApart) order(drop_orders, {-1, 0, 0, 0});
+  /// Tells transposers, or the V requester, that there is no more work.
+  ATTNC_DEVICE void end_v() {
+    if constexpr (kOrdersV) order_v({-1, 0, 0, 0});
     if constexpr (kFp8) {
       v.acquire();
       if (leads) {
@@ -314,7 +296,6 @@ struct Producer : HeldRowScales<kRowScales, kBlockN> {
         if (v_next.kv_start >= 0) request_v(v_next);
         if (step.flags & kStepFirst) request_q({at.b, at.h, q_start, 1});
         fill_columns(at, step.flags);
-        if constexpr (kDropsApart) order(drop_orders, {at.kv_start, at.b, at.h, q_start});
         k.advance();
         v_next = at;
         if (step.flags & kStepLast) break;
@@ -324,7 +305,7 @@ struct Producer : HeldRowScales<kRowScales, kBlockN> {
       }
     }
     if (!kIsRagged<Mod> || v_next.kv_start >= 0) request_v(v_next); // a CTA may have had unused slots only
-    end_others();
+    end_v();
     request_q({});
     if (leads) scheduler.finish();
   }
@@ -352,39 +333,6 @@ struct VRequester {
       ptx::mbarrier_arrive_expect_tx(v.full(), LoadedVTile::kBytes);
       request_kv(p, args, v.tile(), p.v, v.full(), at, p.v_batch_step);
       v.advance();
-    }
-  }
-};
-
-/// With kDropsApart: two warps, which find the weights that dropout keeps, ahead of the consumers. `thread`: 0 to 63.
-struct Dropper {
-  const Params& p;
-  const ModArgs& args;
-  unsigned shared;
-  int thread;
-  Ring<Memory, DropBits> bits = {shared};
-  Ring<Memory, DropOrders> orders = {shared};
-
-  /// M: the mod.
-  template <class M> ATTNC_DEVICE void run() {
-    Drops<M> drops;
-    int of_b = -1, of_h = -1;
-    while (true) {
-      orders.wait();
-      int order[4];
-      orders.read_message(order);
-      const auto [kv_start, b, h, q_start] = order;
-      if (kv_start < 0) break;
-      orders.release();
-      orders.advance();
-      if (b != of_b || h != of_h) {
-        of_b = b, of_h = h;
-        drops = Drops<M>(args, M::head(args, b, h), b, h); // SEAM(head)
-      }
-      bits.acquire();
-      store_kept<kBlockM, kBlockN>(drops, bits.tile().base, thread, q_start, kv_start);
-      bits.commit();
-      bits.advance();
     }
   }
 };

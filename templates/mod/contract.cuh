@@ -150,7 +150,7 @@
 //               algo/transposed_scores.cuh                 1
 //               algo/kv_walk.cuh                           1
 //               algo/sequence.cuh                          6
-//               algo/forward_parts_sm90.cuh                2
+//               algo/forward_parts_sm90.cuh                1
 //               algo/q_walk.cuh                            1
 //               backward_sm80.cu                           1
 //               algo/backward_parts_sm90.cuh               1

@@ -449,7 +449,7 @@ NVRTC_TEST_CASE("each mod of the library compiles for each kind of kernel, and s
                                   : 0,
         64);
     // Masks by three coordinates of a grid.
-    add(KernelKind::Forward, Family::Sm90, "sm_90a", name == "sparse_video" ? 250 : name == "dropout" ? 64 : 0);
+    add(KernelKind::Forward, Family::Sm90, "sm_90a", name == "sparse_video" ? 250 : 0);
     add(KernelKind::Forward, Family::Sm80, "sm_80", name == "sliding_tile"                             ? 128
                                               : name == "sparse_video" ? 64
                                               : name == "dropout"      ? 48
