@@ -5,8 +5,8 @@
 // attnc_reduce_columns: a CTA owns kBlockM rows of K of a query head, and walks Q in steps of kBlockN; its product is
 // transposed, S^T = K Q^T. So in both, what is reduced lies in the registers of a quad until the end.
 //
-// A consumer has one product in flight, and none while it reduces. Others keep the tensor cores busy meanwhile: where
-// registers and shared memory allow, two CTAs share an SM.
+// A consumer has one product in flight, and none while it reduces. Others keep the tensor cores busy meanwhile: an SM
+// has four, in one CTA or in two, or two if heads are wide.
 //
 //   role          threads        what
 //   consumer i    a warpgroup    products, mod, sums
@@ -29,7 +29,9 @@
 //
 // Messages: the step's first position, and its StepFlags or kNoStep.
 //
-// All threads have as many registers: of a warpgroup of producers, two CTAs would leave too few for products.
+// All threads have as many registers: a warpgroup of producers would leave too few for products.
+//
+// Config: kBlockM = 16 kWarps, kWarps 8 or 16; with lists, kBlockM divides their blocks.
 //
 // Grid: tiles * q_heads * batch, in one dimension. Threads: 32 kWarps + 32; kSharedBytes of dynamic shared memory.
 #include "attnc_config.cuh"
@@ -47,8 +49,9 @@
 
 namespace attnc::sm90 {
 
-static_assert(kWarps == 8 && kBlockM == 128, "two warpgroups of 64 rows");
-constexpr int kCtas = kSharedBytes <= (113 << 10) ? 2 : 1; // of an SM, which has 228 KiB, 1 of each CTA's its own
+static_assert(kBlockM == 16 * kWarps);
+// CTAs of an SM, which has 228 KiB, of which 1 of each CTA is not its own.
+constexpr int kCtas = kWarps == 8 && kSharedBytes <= (113 << 10) ? 2 : 1;
 constexpr int kThreads = 32 * kWarps + 32;
 
 using OwnTile = SwizzledTile<Element, kBlockM, kHeadDimQk>;
@@ -156,7 +159,7 @@ struct Consumer : Parts {
   int group; ///< which consumer, uniform over the warp
 
   /// Returns the warp's first row among those that the CTA owns.
-  ATTNC_DEVICE int warp_row() const { return 64 * group + int(threadIdx.x) / 32 % 4 * 16; }
+  ATTNC_DEVICE int warp_row() const { return int(threadIdx.x) / 32 * 16; }
 
   /// Calls reduce(S, step, asks) for each step. asks: whether some scores may not exist, or be masked.
   template <class Reduce> ATTNC_DEVICE void walk(Reduce reduce) {
@@ -257,8 +260,8 @@ ATTNC_DEVICE void compute(const ReductionParamsSm90& p, const ModArgs& args, Hea
   initialise<Memory>(parts.shared, [&] { ptx::prefetch_tensor_maps(p.q, p.k); });
   if (__shfl_sync(0xffffffffu, threadIdx.x / 32, 0) == kWarps)
     produce(Producer{parts});
-  else
-    consume(Consumer{parts, __shfl_sync(0xffffffffu, int(threadIdx.x) / 128, 0)});
+  else // NOTE: by a shuffle, ptxas has descriptors in uniform registers, of which score() leaves too few
+    consume(Consumer{parts, kIsProduct ? __shfl_sync(0xffffffffu, int(threadIdx.x) / 128, 0) : int(threadIdx.x) / 128});
 }
 
 extern "C" __global__ void __launch_bounds__(kThreads, kCtas)

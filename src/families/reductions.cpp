@@ -93,17 +93,18 @@ bool takesTiles(const Request& request) {
   return request.family->family != Family::Naive && others.empty() && !options.pageSize && options.headDim <= most;
 }
 
-/// Returns the config of templates/reductions_sm90.cu; without shared memory if it does not serve the request. A
-/// thread has 96 registers where two CTAs share an SM. Mods that need more of them have half as many scores at a time.
+/// Returns the config of templates/reductions_sm90.cu; without shared memory if it does not serve the request. Four
+/// consumers on an SM: in one CTA they share loads; in two, of which each fits into a smaller block. Mods that need
+/// many registers have half as many scores at a time.
 codegen::Config configSm90(const Request& request) {
   const KernelOptions& options = request.options;
   const analysis::ScoreForm form = request.mod->facts.form;
   const bool isShort = form == analysis::ScoreForm::Identity || form == analysis::ScoreForm::Linear;
-  codegen::Config config = configOf(options, {128, isShort ? 128 : 64, 8});
-  if (request.family->family != Family::Sm90 || options.kind != KernelKind::Forward ||
-      (options.blockSparse && std::min(options.maskQBlock, options.maskKvBlock) < 128))
-    return config;
-  config.kvStages = options.headDim <= 64 ? 4 : 2;
+  const int block = options.blockSparse ? std::min(options.maskQBlock, options.maskKvBlock) : 256;
+  const int warps = options.headDim <= 128 && block == 256 ? 16 : 8;
+  codegen::Config config = configOf(options, {16 * warps, isShort ? 128 : 64, warps});
+  if (request.family->family != Family::Sm90 || options.kind != KernelKind::Forward || block < 128) return config;
+  config.kvStages = warps == 16 || options.headDim <= 64 ? 4 : 2;
   config.wgmmaShapes = {config.blockN};
   const int rowBytes = 128 * int(ceilDiv(options.headDim, 64));
   // Mirrors `Memory`: own rows; the ring, with two references a row and control words; a barrier.

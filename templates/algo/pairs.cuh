@@ -131,12 +131,10 @@ ATTNC_DEVICE OutputGradient output_gradient(const ModArgs& args, const QueryRow&
   return {0.f, 0.f};
 }
 
-/// Returns the part of delta that out and lse have.
-ATTNC_DEVICE float delta_of_out(const BackwardParams& p, const QueryRow& q) {
+/// Returns the part of delta that out and lse have. `d_out`: the row's.
+ATTNC_DEVICE float delta_of_out(const BackwardParams& p, const QueryRow& q, const Element* d_out) {
   const ForwardParams& f = p.forward;
-  return dot<kHeadDimV>(row_of(p.d_out, p.d_out_stride, q.b, q.h, q.q_idx),
-                        row_of(f.out, f.out_stride, q.b, q.h, q.q_idx)) -
-         (p.d_lse ? p.d_lse[q.index] : 0.f);
+  return dot<kHeadDimV>(d_out, row_of(f.out, f.out_stride, q.b, q.h, q.q_idx)) - (p.d_lse ? p.d_lse[q.index] : 0.f);
 }
 
 /// Returns the gradient of mod(s). `weight`: its normalised weight p.
@@ -146,7 +144,7 @@ ATTNC_DEVICE float gradient_of_score(const BackwardParams& p, const ModArgs& arg
   const Element* d_out = row_of(p.d_out, p.d_out_stride, q.b, q.h, q.q_idx);
   const float d_weight = dot<kHeadDimV>(d_out, row_of(f.v, f.v_stride, q.b, q.h / f.group, kv_idx));
   if constexpr (kIsWeight<Mod>) return d_weight;
-  const float delta = kHasOutputGradients<Mod> ? p.delta[q.index] : delta_of_out(p, q);
+  const float delta = kHasOutputGradients<Mod> ? p.delta[q.index] : delta_of_out(p, q, d_out);
   const float g = weight * (pair.factor * d_weight - delta);
   if constexpr (!kHasOutputGradients<Mod>) return g;
   const OutputGradient of_outputs = output_gradient<Mod>(args, q, kv_idx, pair, weight);
@@ -176,7 +174,8 @@ ATTNC_DEVICE float sum_up_row(const BackwardParams& p, const ModArgs& args, cons
       of_outputs += output_gradient<Mod>(args, q, kv_idx, pair, pair.weight / sum).prob;
     }
     of_outputs = sum_of_lanes(of_outputs);
-    if (threadIdx.x % 32 == 0) p.delta[q.index] = delta_of_out(p, q) + of_outputs;
+    const Element* d_out = row_of(p.d_out, p.d_out_stride, q.b, q.h, q.q_idx);
+    if (threadIdx.x % 32 == 0) p.delta[q.index] = delta_of_out(p, q, d_out) + of_outputs;
   }
   return sum;
 }

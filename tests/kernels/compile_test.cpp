@@ -450,10 +450,11 @@ NVRTC_TEST_CASE("each mod of the library compiles for each kind of kernel, and s
         64);
     // Masks by three coordinates of a grid.
     add(KernelKind::Forward, Family::Sm90, "sm_90a", name == "sparse_video" ? 250 : 0);
-    add(KernelKind::Forward, Family::Sm80, "sm_80", name == "sliding_tile"                             ? 128
-                                              : name == "sparse_video" ? 64
-                                              : name == "dropout"      ? 48
-                                                                       : 0);
+    add(KernelKind::Forward, Family::Sm80, "sm_80",
+        name == "sliding_tile"   ? 128
+        : name == "sparse_video" ? 64
+        : name == "dropout"      ? 48
+                                 : 0);
     add(KernelKind::Decode, Family::Sm90, "sm_90a");
     const auto known = besideGradients.find(name);
     add(KernelKind::Backward, Family::Sm90, "sm_90a", known == besideGradients.end() ? 0 : known->second);
