@@ -1,6 +1,7 @@
 // emitMod(): ModArgs and Mod as templates/mod/contract.cuh asks, in its order.
 #include "codegen/mod_source.h"
 
+#include "codegen/contract_names.h"
 #include "codegen/function_text.h"
 #include "codegen/names.h"
 #include "codegen/program.h"
@@ -134,28 +135,6 @@ void nameFields(const Program& program, Fields& fields) {
 
 std::vector<uint32_t> listOf(const std::set<uint32_t>& members) { return {members.begin(), members.end()}; }
 
-/// Returns the name of the form in algo/exponents.cuh.
-const char* exponentsOf(analysis::ScoreForm form) {
-  switch (form) {
-  case analysis::ScoreForm::Identity: return "ProductExponents";
-  case analysis::ScoreForm::Linear: return "LinearExponents";
-  case analysis::ScoreForm::Tanh: return "TanhExponents<true>";
-  case analysis::ScoreForm::TanhApprox: return "TanhExponents<false>";
-  case analysis::ScoreForm::General: break;
-  }
-  return "ScoreExponents";
-}
-
-/// Returns the name of an enumerator of Beside (templates/mod/contract.cuh).
-const char* nameOf(analysis::Beside beside) {
-  switch (beside) {
-  case analysis::Beside::None: return "None";
-  case analysis::Beside::All: return "All";
-  case analysis::Beside::Asks: break;
-  }
-  return "Asks";
-}
-
 /// Returns flags: which keys a query on a grid sees, and which off-grid tokens are possible.
 std::string gridFlagsText(const Program& program) {
   std::string text = fmt::format("  static constexpr int kGridAxes = {};\n"
@@ -266,18 +245,6 @@ std::string sinkText(const Body& body, const char* token) {
   const std::string given = takesFloat ? fmt::format("    const float q_float = float({});\n", position) : "";
   return returnerText("float", fmt::format("sink(const ModArgs& args, int b, int h, {} q_idx)", token),
                       given + body.text, body.work);
-}
-
-/// Returns the name of an enumerator of GradientReach (templates/mod/contract.cuh).
-const char* nameOf(analysis::Reach reach) {
-  switch (reach) {
-  case analysis::Reach::Head: return "Head";
-  case analysis::Reach::Row: return "Row";
-  case analysis::Reach::Column: return "Column";
-  case analysis::Reach::Diagonal: return "Diagonal";
-  case analysis::Reach::Element: break;
-  }
-  return "Element";
 }
 
 constexpr const char* kGradientArguments =
