@@ -13,7 +13,7 @@ from ..errors import ModError
 from ..launch import ALIGNED, OPTIONS, Launch, members_of
 from ..mod import Mod
 from ..prob_mods import (
-    aux_type, check_dropout, check_outputs, check_weight_mod, dropped, in_order, is_general, joined, parts, weight_mod_of,
+    aux_type, check_dropout, check_outputs, check_weight_mod, dropped, functions_of, in_order, is_general, joined, parts, weight_mod_of,
 )  # fmt: skip
 from .autograd import attend, attend_by, is_current, wanted_by
 from .block_mask import form_of, has_lists, mask_mod_of
