@@ -86,7 +86,7 @@ class Mod:
 
     def functions(self, values, device):
         """Returns {score_mod, mask_mod, prob_mod, weight_mod, sink_mod: of all indices at once}: (score [B, H, Q, KV]) -> the
-        same, () -> bool [B, H, Q, KV], (prob) -> the same, (score) -> the same, () -> [B, H, Q]. None for a missing function."""
+        same, () -> bool [B, H, Q, KV], (prob) -> the same, (score) -> the same, () -> [B, H, Q]. False for a missing function."""
         names = self.namespace(values)
         indices = [torch.arange(values[extent], dtype=torch.int32, device=device)
                    for extent in ("B", "H", "Q_LEN", "KV_LEN")]

@@ -67,6 +67,7 @@ extern "C" __global__ void __launch_bounds__(32 * kRows, 1)
     const Mod::Col col = Mod::col(args, q.head, b, h, kv_idx, float(kv_idx), 0.f); // SEAM(col)
     const Coord at = {b, h, q.position, kv_idx};
     Mod::gradients([&](auto gradient) { // SEAM(gradients)
+      if (grad == 0.f) return;
       using Gradient = decltype(gradient);
       for (int round = 0; round < Gradient::kRounds; ++round)
         add_to(p.sums[Gradient::kCapture], Gradient::offset(args, q.head, q.row, col, at, round),

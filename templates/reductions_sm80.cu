@@ -93,7 +93,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
     for (int n = 0; n < kBlockN / 8; ++n)
 #pragma unroll
       for (int e = 0; e < 2; ++e) {
-        const int column = place.kv_first(step) + 8 * n + e, kv_idx = min(column, kv_len - 1);
+        const int column = place.kv_first(step) + 8 * n + e, kv_idx = max(min(column, kv_len - 1), 0);
         const Mod::Col col = Mod::col(args, place.head, b, h, kv_idx, float(kv_idx), 0.f); // SEAM(col)
 #pragma unroll
         for (int r = 0; r < 2; ++r)

@@ -196,7 +196,7 @@ struct Consumer : Parts {
       for (int n = 0; n < kBlockN / 8; ++n)
 #pragma unroll
         for (int e = 0; e < 2; ++e) {
-          const int column = place.kv_first(step) + 8 * n + e, kv_idx = asks ? min(column, kv_len - 1) : column;
+          const int column = place.kv_first(step) + 8 * n + e, kv_idx = asks ? max(min(column, kv_len - 1), 0) : column;
           const Mod::Col col = Mod::col(args, place.head, b, h, kv_idx, float(kv_idx), 0.f); // SEAM(col)
 #pragma unroll
           for (int r = 0; r < 2; ++r)

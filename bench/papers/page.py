@@ -12,6 +12,7 @@ Exit codes: 0 done; 1 a file cannot be read or written.
 import argparse
 import importlib
 import math
+import re
 import sys
 
 import common
@@ -204,9 +205,10 @@ def about(results):
     if results.ceilings:
         return header(results, results.ceilings[0]["date"], "")
     rows = [row for by_peer in results.rows.values() for row in by_peer.values()]
-    of = lambda member: ", ".join(dict.fromkeys(plain(str(row[member])) for row in rows if member in row))
+    of = lambda member: ", ".join(dict.fromkeys(part for row in rows if member in row for part in plain(str(row[member])).split(", ")))
     commands = dict.fromkeys(row["command"].strip() for row in rows if "command" in row)
-    return [f"{of('gpu')}, driver {of('driver')}, {of('date')}; {of('version')}.", "", "```sh", *commands, "```"]
+    return [f"{of('gpu')}, driver {of('driver')}, {of('date')}; {of('version')}.", "",
+            "<!-- not run: needs a GPU -->", "```sh", *commands, "```"]  # fmt: skip
 
 
 def failed(results, section):
@@ -215,7 +217,8 @@ def failed(results, section):
     found = {}
     for case_id, peer, text in results.errors:
         if case_id in ids:
-            found.setdefault((peer, plain(text)[:160]), []).append(case_id)
+            said = re.sub(r"(?<!\S)/\S*/", "", plain(text))  # without folders of a machine
+            found.setdefault((peer, said[:160]), []).append(case_id)
     lines = [f"- {peer_name(peer)}, {len(of)} cases: {text}" for (peer, text), of in found.items()]
     return ["", "Not timed:", "", *lines] if lines else []
 

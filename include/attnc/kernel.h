@@ -86,9 +86,8 @@ struct KernelOptions {
   ///   VInK           Forward, Decode: v is k's first columns (vIsInK), as in latent attention (MLA). With Appends,
   ///                  newV is also newK's first columns. Decode kernels of head dims above 256 then load no v.
   ///   Tangents       Backward: derivatives along directions (BackwardOperands::qTangent).
-  ///   Reductions     Forward, Decode: launches may ask for outputs of the mod (Outputs::reductions). Backward:
-  ///   launches
-  ///                  give gradients of its sums (BackwardOperands).
+  ///   Reductions     Forward, Decode: launches may ask for outputs of the mod (Outputs::reductions).
+  ///                  Backward: launches give gradients of its sums (BackwardOperands).
   Features features = {};
   bool blockSparse = false; ///< Whether launches pass a block mask. If true, every launch must.
   int maskQBlock = 128;     ///< Q rows of a block of the masks: 64, 128 or 256. Read only with blockSparse.

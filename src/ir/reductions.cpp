@@ -1,6 +1,7 @@
 #include "ir/reductions.h"
 
 #include <fmt/format.h>
+#include <llvm/ADT/STLExtras.h>
 
 #include <tuple>
 
@@ -37,8 +38,12 @@ std::vector<Reduction> reductionsOf(const Module& module) {
 
 Expected<bool> haveGradients(const Module& module, const Captures* captures) {
   bool have = false;
+  const auto isOwn = [&](const std::string& name) { // a capture that the mod reads
+    const auto hasName = [&](const auto& capture) { return capture.name == name; };
+    return llvm::any_of(module.tensors, hasName) || llvm::any_of(module.scalars, hasName);
+  };
   for (const Reduction& each : reductionsOf(module)) {
-    if (!captures || !captures->find(each.gradient())) continue;
+    if (!captures || isOwn(each.gradient()) || !captures->find(each.gradient())) continue;
     if (each.isMax)
       return Error::environment(
           fmt::format("{} is given, and {} is a maximum, which has no gradient", each.gradient(), each.name),

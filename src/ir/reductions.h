@@ -38,7 +38,8 @@ inline constexpr ParamSet kReductionParams = {ParamKind::Score, ParamKind::B,   
 std::optional<Reduction> reductionOf(const Output& output);
 /// Returns the reductions of a module, in the order of its outputs.
 std::vector<Reduction> reductionsOf(const Module& module);
-/// Returns whether captures hold gradients of them. Error (environment): of a maximum.
+/// Returns whether captures hold gradients of them. What the mod itself captures under that name is none. Error
+/// (environment): of a maximum.
 Expected<bool> haveGradients(const Module& module, const Captures* captures);
 /// Removes them.
 void dropReductions(Module& module);

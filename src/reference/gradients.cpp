@@ -91,7 +91,7 @@ private:
     for (int64_t kv : ofProb ? live : std::vector<int64_t>()) {
       const double s = scale * dot(q.row(index), k.row(firstKv + kv), q.columns);
       const double score = interpreter.score(s, b, h, position, kv), p = std::exp(score - top) / sum;
-      if (p != 0) delta += p * givenBy(ofProb, score, p, kv);
+      if (float(p) != 0) delta += p * givenBy(ofProb, score, p, kv);
     }
     const double ofSink = std::exp(interpreter.sink(b, h, position) - top) / sum;
     if (!isWeight) captures.add(0, ofSink, -ofSink * delta, b, h, position, 0, 0, 0, /*ofSink=*/true);
@@ -100,7 +100,7 @@ private:
       const double s = scale * dot(q.row(index), k.row(kvRow), q.columns);
       const double score = interpreter.score(s, b, h, position, kv), p = isWeight ? score : std::exp(score - top) / sum;
       const double factor = p == 0 ? 1 : interpreter.probFactor(b, h, position, kv);
-      const double share = isWeight ? 1 : p, byProb = p == 0 ? 0 : givenBy(ofProb, score, p, kv);
+      const double share = isWeight ? 1 : p, byProb = float(p) == 0 ? 0 : givenBy(ofProb, score, p, kv);
       const double byScore = givenBy(ofScore, score, p, kv);
       const double g = share * (factor * dot(d, v.row(kvRow), v.columns) + byProb - delta) + byScore;
       captures.add(s, byScore == 0 ? share : 1, g, b, h, position, kv);

@@ -314,15 +314,13 @@
 //          kernel puts 0 there.
 //   mask   true: the element lives. Called after score; never for blocks classed full or empty.
 //   judge  returns what mask() is in a block of elements: their rows' values, columns' values and coordinates lie in
-//   the
-//          given ranges. Both bounds of these are values of the block.
+//          the given ranges. Both bounds of these are values of the block.
 //   value  returns grad times the derivative of score_mod by what the place reads, in one round. `score` and grad are
 //          as in d_score(), and dead elements get 0 from the kernel as there. For low_rank_gradients.cu, of the factor
 //          of a row (reach Row) or of a column, whose gradient is grad.
 //          A Reduction's value() returns what is reduced; `score` is that of score() for a live element, prob its
-//          weight.
-//          At a place in outputs it
-//          returns the gradient itself, for the score() and the weight of a live score.
+//          weight. At a place in outputs it returns the gradient itself, for the score() and the weight of a live
+//          score.
 //   prob_gradient, score_gradient  return what outputs of the mod give to the weight prob of a live element, and to its
 //          score, which is that of score().
 //   offset  returns the element that the place reads, in a dense tensor of the capture's shape; inside it unless that

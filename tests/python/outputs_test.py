@@ -2,12 +2,13 @@
 """Checks outputs of mods, sums and maxima over live scores, in Python's doors: against those of a matrix of weights in
 fp64.
 
-  ATTNC_LIBRARY=libattnc.so python3 outputs_test.py [-v ...]
+  ATTNC_LIBRARY=libattnc.so python3 outputs_test.py [--device cuda] [-v ...]
 
-Runs on the CPU. Prints SKIPPED if torch is not installed.
+Prints SKIPPED if torch is not installed, or finds no such device.
 """
 
 import pathlib
+import sys
 import unittest
 
 import needs
@@ -18,6 +19,15 @@ import torch
 import attnc
 from attnc.torch import AuxOutput, AuxRequest, create_block_mask, flex_attention
 
+DEVICE = "cpu"
+if "--device" in sys.argv:
+    place = sys.argv.index("--device")
+    DEVICE = sys.argv[place + 1]
+    del sys.argv[place : place + 2]
+    if DEVICE == "cuda" and not torch.cuda.is_available():
+        sys.exit(print("SKIPPED: PyTorch finds no GPU"))
+torch.set_default_device(DEVICE)
+LIMIT = 1e-5 if DEVICE == "cpu" else 1e-4
 B, H, HKV, L, S, D = 2, 4, 2, 33, 40, 16
 MODS = pathlib.Path(__file__).parents[2] / "dsl/mods"
 
@@ -57,7 +67,7 @@ class OutputsTest(unittest.TestCase):
     def setUp(self):
         torch.manual_seed(1)
         self.q, self.k, self.v = torch.randn(B, H, L, D), torch.randn(B, HKV, S, D), torch.randn(B, HKV, S, D)
-        self.mask = create_block_mask(live, None, None, L, S, "cpu")
+        self.mask = create_block_mask(live, None, None, L, S, DEVICE)
 
     def attend(self, outputs, **more):
         return flex_attention(
@@ -65,7 +75,7 @@ class OutputsTest(unittest.TestCase):
         )
 
     def same(self, is_, be):
-        torch.testing.assert_close(is_.double(), be, rtol=1e-5, atol=1e-5)
+        torch.testing.assert_close(is_.double(), be, rtol=LIMIT, atol=LIMIT)
 
     def test_are_those_of_matrices(self):
         scores, weights = matrices(self.q, self.k)
@@ -124,6 +134,7 @@ class OutputsTest(unittest.TestCase):
     def test_say_what_is_wrong(self):
         for outputs, error, words in (
             ({"x": weight}, TypeError, "output 'x' is a function: give attnc.reduce_sum"),
+            ([weight], TypeError, "outputs is a list: give a dict"),
             ({"x": attnc.reduce_sum(weight)}, ValueError, "output x is over None: give one of 'B H KV_LEN'"),
             ({"x": attnc.reduce_sum(weight, "B H N")}, ValueError, "output x is over 'B H N'"),
             ({"x y": attnc.reduce_sum(weight, "B H")}, ValueError, "output 'x y' has no name"),
@@ -152,7 +163,7 @@ class GradientsTest(unittest.TestCase):
         torch.manual_seed(1)
         shapes = (B, H, L, D), (B, HKV, S, D), (B, HKV, S, D), (H,), (S,), (H,)
         self.leaves = [torch.randn(shape).requires_grad_() for shape in shapes]  # q, k, v, slopes, far, sinks
-        self.mask = create_block_mask(live, None, None, L, S, "cpu")
+        self.mask = create_block_mask(live, None, None, L, S, DEVICE)
         self.weighs = {name: torch.randn(shape) for name, shape in (
             ("out", (B, H, L, D)), ("lse", (B, H, L)), ("sums", (B, H, S)), ("entropy", (B, H, L)), ("mass", (B, H)),
         )}  # fmt: skip
@@ -204,7 +215,7 @@ class GradientsTest(unittest.TestCase):
     def check(self, computed, wanted):
         for name, is_, be in zip(("q", "k", "v", "slopes", "far", "sinks"), computed, wanted):
             with self.subTest(name):
-                torch.testing.assert_close(is_.double(), be, rtol=1e-4, atol=1e-5)
+                torch.testing.assert_close(is_.double(), be, rtol=10 * LIMIT, atol=LIMIT)
 
     def test_of_each_output_and_of_all(self):
         for read in (["sums"], ["entropy"], ["mass"], ["out", "sums"], list(self.weighs)):
@@ -223,7 +234,29 @@ class GradientsTest(unittest.TestCase):
         sums = flex_attention(q, k, k, outputs=outputs, return_aux=AuxRequest())[1].sums
         scores = q @ k.mT * D**-0.5
         (be,) = torch.autograd.grad((scores.softmax(-1).detach() * scores).sum(), q)
-        torch.testing.assert_close(torch.autograd.grad(sums.sum(), q)[0], be, rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(torch.autograd.grad(sums.sum(), q)[0], be, rtol=10 * LIMIT, atol=LIMIT)
+
+    def test_captures_with_the_name_of_a_gradient(self):
+        q, k, v = self.leaves[:3]
+        sums_gradient = self.leaves[3]
+        attend = lambda: flex_attention(  # noqa: E731
+            q, k, v, lambda score, b, h, q_idx, kv_idx: score + sums_gradient[h] * kv_idx, enable_gqa=True,
+            outputs={"sums": attnc.reduce_sum(weight, "B H KV_LEN")}, return_aux=AuxRequest(),
+        )  # fmt: skip
+        scores = q @ k.repeat_interleave(H // HKV, dim=1).mT * D**-0.5 + sums_gradient[:, None, None] * torch.arange(S)
+        out = scores.softmax(-1) @ v.repeat_interleave(H // HKV, dim=1)
+        leaves = q, k, v, sums_gradient
+        computed, wanted = (torch.autograd.grad(x.square().sum(), leaves) for x in (attend()[0], out))
+        for is_, be in zip(computed, wanted):
+            torch.testing.assert_close(is_, be, rtol=1e-3, atol=1e-3)
+        with self.assertRaisesRegex(ValueError, "sums_gradient is captured, and is the name of an output's gradient"):
+            attend()[1].sums.sum().backward()
+
+    def test_maxima_may_be_changed_in_place(self):
+        maxima = {"top": OUTPUTS["max_logit"]}
+        out, aux = flex_attention(*self.leaves[:3], enable_gqa=True, outputs=maxima, return_aux=AuxRequest())
+        aux.top.clamp_(max=1.0)
+        self.assertGreater(torch.autograd.grad(out.sum(), self.leaves[0])[0].abs().sum(), 0)
 
     def test_regularise(self):
         """A step against the entropy of the weights lowers it."""

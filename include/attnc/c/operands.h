@@ -58,7 +58,8 @@ typedef struct attnc_outputs {
   size_t reduction_count; ///< Number of reductions.
 } attnc_outputs;
 
-/// The inputs of a backward launch (BackwardOperands). Tensors are in device memory, and are not modified.
+/// The inputs of a backward launch (BackwardOperands). Tensors are in device memory, and are not modified. If the loss
+/// reads outputs of the mod, captures of `forward` have the gradient of each sum NAME as NAME_gradient.
 typedef struct attnc_backward_operands {
   size_t struct_size;            ///< sizeof(attnc_backward_operands).
   const attnc_operands* forward; ///< Operands of the forward launch.

@@ -63,6 +63,8 @@ _KEPT = {"B H KV_LEN": "kv", "B H Q_LEN": "q", "B H": "h"}
 
 def functions_of(outputs):
     """Returns what the outputs of an attention reduce, by their names in IR text. Raises TypeError and ValueError."""
+    if not isinstance(outputs or {}, dict):
+        raise TypeError(f"outputs is a {type(outputs).__name__}: give a dict, the outputs by their names")
     functions = {}
     for name, output in (outputs or {}).items():
         if not isinstance(output, Reduced):
@@ -90,7 +92,8 @@ def aux_type(*names):
 def check_outputs(outputs, members):
     """Raises TypeError and ValueError for outputs that cannot be next to these members of an auxiliary output."""
     functions_of(outputs)
-    if taken := [name for name in outputs or () if hasattr(aux_type(*members), name)]:
+    # NOTE: not hasattr() of aux_type(), whose cache torch.compile warns of.
+    if taken := [name for name in outputs or () if name in (*members, "count", "index")]:
         raise ValueError(f"output {taken[0]} has the name of a member of AuxOutput: take another one")
 
 

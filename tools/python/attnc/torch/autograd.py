@@ -33,7 +33,10 @@ class _Attention(torch.autograd.Function):
             return None, None, *gradients_of(ctx.launch, ctx.call.names, dout, dlse, out, lse, q, k, v, *captured)
         captures, call = dict(zip(ctx.call.names, captured)), ctx.call
         if of_outputs:  # kernels that take no part in other backward passes
-            captures |= call.gradients_of_outputs(dreduced, q)
+            given = call.gradients_of_outputs(dreduced, q)
+            if taken := sorted(given.keys() & captures.keys()):
+                raise ValueError(f"{taken[0]} is captured, and is the name of an output's gradient: rename one of them")
+            captures |= given
             call = call_of(ctx.launch, q, k, v, captures)
         results, found = run_backward(call, ctx.launch, q, k, v, captures, out, lse, dout, dlse)
         return None, None, *results, *[found.get(name) for name in ctx.call.names]

@@ -429,10 +429,14 @@ class _NoGradient(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, output, out):
-        return output.view_as(output)
+        ctx.set_materialize_grads(False)
+        ctx.mark_dirty(output)
+        return output
 
     @staticmethod
     def backward(ctx, gradient):
+        if gradient is None:
+            return None, None
         raise NotImplementedError("a maximum has no gradient: take the loss of a sum, or call detach() on the output")
 
 
