@@ -10,7 +10,6 @@ sequences have one mod, in the kernel of the choice and in the mod's own.
 """
 
 import argparse
-import json
 import pathlib
 import re
 import sys
@@ -71,17 +70,11 @@ def main():
     options = parser.parse_args()
     out = options.out
     gpu = clocks.Gpu()
-    about = clocks.about(gpu)
     for width in (128, 64):
         for kind, texts in CHOICES.items():
             if not re.search(options.only, f"{kind}-d{width}"):
                 continue
-            bursts, _ = clocks.abba(gpu, calls(texts, width), BURST, 2)
-            ms = {name: sum(burst.ms for burst in taken) / len(taken) for name, taken in bursts.items()}
-            for name, taken in bursts.items():
-                joules = sum(burst.joules for burst in taken) / len(taken)
-                row = {"choice": kind, "head_dim": width, "call": name, "ms": round(ms[name], 4), "joules": round(joules, 4)}
-                print(json.dumps({**row, **about}), file=out, flush=True)
+            ms = clocks.means(gpu, calls(texts, width), BURST, 2, out, "call", choice=kind, head_dim=width)
             alone = sum(ms[name] for name in texts)
             ratios = ", ".join(f"{name} {ms[f'all {name}'] / ms[f'own {name}']:.3f}" for name in texts)
             print(f"{kind} d{width}: mixture {ms['mixture']:.3f} ms, {ms['mixture'] / alone:.3f} of the mods by "

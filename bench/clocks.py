@@ -8,6 +8,7 @@ import contextlib
 import ctypes
 import dataclasses
 import datetime
+import json
 import pathlib
 import shlex
 import statistics
@@ -220,3 +221,15 @@ def abba(gpu, functions, seconds, rounds):
         for name in order if turn % 2 == 0 else order[::-1]:
             bursts[name].append(under_load(gpu, functions[name], about[name], seconds))
     return bursts, cool
+
+
+def means(gpu, functions, seconds, rounds, out, name_as="kind", **row):
+    """Returns {name: mean ms of a call} of functions that take turns under load. Writes a line of results for each: its name, `row`,
+    ms, joules of a call, and about()."""
+    bursts, _ = abba(gpu, functions, seconds, rounds)
+    found = {name: statistics.mean(burst.ms for burst in taken) for name, taken in bursts.items()}
+    for name, ms in found.items():
+        joules = statistics.mean(burst.joules for burst in bursts[name])
+        line = {name_as: name, **row, "ms": round(ms, 4), "joules": round(joules, 4), **about(gpu)}
+        print(json.dumps(line), file=out, flush=True)
+    return found

@@ -9,7 +9,6 @@ sums are first compared with those of a matrix of weights, at 1024 rows. Prints 
 """
 
 import argparse
-import json
 import pathlib
 import sys
 
@@ -84,17 +83,11 @@ def main():
     parser.add_argument("--out", type=argparse.FileType("a"), required=True)
     out = parser.parse_args().out
     gpu = clocks.Gpu()
-    about = clocks.about(gpu)
     torch.manual_seed(0)
     for width in (128, 64):
         for is_causal in (False, True):
             check(width, is_causal)
-            bursts, _ = clocks.abba(gpu, calls(width, is_causal), BURST, 1)
-            ms = {name: sum(burst.ms for burst in taken) / len(taken) for name, taken in bursts.items()}
-            for name, taken in bursts.items():
-                row = {"kind": name, "head_dim": width, "causal": is_causal, "ms": round(ms[name], 4)}
-                row |= {"joules": round(sum(burst.joules for burst in taken) / len(taken), 4)}
-                print(json.dumps({**row, **about}), file=out, flush=True)
+            ms = clocks.means(gpu, calls(width, is_causal), BURST, 1, out, head_dim=width, causal=is_causal)
             more = ", ".join(f"{name} {ms[name] / ms['forward'] - 1:.2f}" for name in OUTPUTS)
             print(
                 f"d{width} {'causal' if is_causal else 'no mask'}: forward {ms['forward']:.3f} ms; more of it: {more}",

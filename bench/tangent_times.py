@@ -10,7 +10,6 @@ results agree with attnc's within 2 % of their norm.
 """
 
 import argparse
-import json
 import pathlib
 import sys
 
@@ -69,15 +68,9 @@ def main():
     parser.add_argument("--out", type=argparse.FileType("a"), required=True)
     out = parser.parse_args().out
     gpu = clocks.Gpu()
-    about = clocks.about(gpu)
     for width in (128, 64):
         for is_causal in (False, True):
-            bursts, _ = clocks.abba(gpu, calls(width, is_causal), BURST, 1)
-            ms = {name: sum(burst.ms for burst in taken) / len(taken) for name, taken in bursts.items()}
-            for name, taken in bursts.items():
-                row = {"kind": name, "head_dim": width, "causal": is_causal, "ms": round(ms[name], 4)}
-                row |= {"joules": round(sum(burst.joules for burst in taken) / len(taken), 4)}
-                print(json.dumps({**row, **about}), file=out, flush=True)
+            ms = clocks.means(gpu, calls(width, is_causal), BURST, 1, out, head_dim=width, causal=is_causal)
             print(
                 f"d{width} {'causal' if is_causal else 'no mask'}: forward {ms['forward']:.3f} ms, "
                 f"jvp {ms['jvp'] / ms['forward']:.2f} of it; backward {ms['backward']:.3f} ms, "

@@ -145,6 +145,16 @@ class ClockTest(unittest.TestCase):
         self.assertEqual({name: len(taken) for name, taken in bursts.items()}, {"a": 4, "b": 4})
         self.assertEqual({(name, calls) for name, calls in self.gpu.bursts}, {("a", 2000), ("b", 1000)})
 
+    def test_means_are_of_bursts_and_have_a_line_each(self):
+        functions, out = {"a": self.gpu.function("a", 1, 700), "b": self.gpu.function("b", 2, 600)}, io.StringIO()
+        with mock.patch.object(clocks, "about", lambda gpu: {"gpu": "Fake"}):
+            found = clocks.means(self.gpu, functions, 2.0, 2, out, "call", head_dim=64)
+        lines = list(map(json.loads, out.getvalue().splitlines()))
+        self.assertEqual([(line["call"], line["head_dim"], line["gpu"]) for line in lines], [("a", 64, "Fake"), ("b", 64, "Fake")])
+        for (name, ms), line, watts in zip(found.items(), lines, (700, 600)):
+            self.assertAlmostEqual(line["ms"], ms, places=3)
+            self.assertAlmostEqual(line["joules"], ms * watts / 1000, delta=0.02, msg=name)
+
     def test_short_turns_flush_before_each_burst_and_take_the_median(self):
         functions = {"a": self.gpu.function("a", 1, 0), "b": self.gpu.function("b", 2.5, 0)}
         self.assertEqual({"a": 1.0, "b": 2.5}, {name: round(ms, 6) for name, ms in clocks.in_turns(self.gpu, functions, 4).items()})

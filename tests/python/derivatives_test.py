@@ -7,7 +7,6 @@ Prints SKIPPED if torch is not installed, or finds no GPU where one is asked for
 """
 
 import random
-import sys
 import unittest
 import unittest.mock
 
@@ -26,13 +25,7 @@ import attnc
 from attnc import flash_attn, natten
 from attnc.torch import AuxRequest, create_block_mask, derivatives, flash, flex_attention
 
-DEVICE = "cpu"
-if "--device" in sys.argv:
-    place = sys.argv.index("--device")
-    DEVICE = sys.argv[place + 1]
-    del sys.argv[place : place + 2]
-    if DEVICE == "cuda" and not torch.cuda.is_available():
-        sys.exit(print("SKIPPED: PyTorch finds no GPU"))
+DEVICE = needs.device()
 LIMITS = {torch.float32: 1e-5 if DEVICE == "cpu" else 1e-4, torch.bfloat16: 3e-2}
 
 

@@ -17,3 +17,16 @@ def modules(*names):
             importlib.import_module(name)
         except ImportError as error:
             sys.exit(print(f"SKIPPED: {error}"))
+
+
+def device():
+    """Returns what --device names, cpu by default, and takes it out of the arguments. Ends the process with SKIPPED if PyTorch finds
+    no GPU for it."""
+    if "--device" not in sys.argv:
+        return "cpu"
+    place = sys.argv.index("--device")
+    _, name = sys.argv[place : place + 2]
+    del sys.argv[place : place + 2]
+    if name == "cuda" and not importlib.import_module("torch").cuda.is_available():
+        sys.exit(print("SKIPPED: PyTorch finds no GPU"))
+    return name

@@ -8,7 +8,6 @@ Prints SKIPPED if torch is not installed, or finds no such device.
 """
 
 import pathlib
-import sys
 import unittest
 
 import needs
@@ -19,13 +18,7 @@ import torch
 import attnc
 from attnc.torch import AuxOutput, AuxRequest, create_block_mask, flex_attention
 
-DEVICE = "cpu"
-if "--device" in sys.argv:
-    place = sys.argv.index("--device")
-    DEVICE = sys.argv[place + 1]
-    del sys.argv[place : place + 2]
-    if DEVICE == "cuda" and not torch.cuda.is_available():
-        sys.exit(print("SKIPPED: PyTorch finds no GPU"))
+DEVICE = needs.device()
 torch.set_default_device(DEVICE)
 LIMIT = 1e-5 if DEVICE == "cpu" else 1e-4
 B, H, HKV, L, S, D = 2, 4, 2, 33, 40, 16
