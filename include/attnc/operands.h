@@ -127,7 +127,8 @@ struct Outputs {
 ///
 /// If the loss reads outputs of the mod, Operands::captures hold the gradient of each sum NAME as NAME_gradient. It is
 /// f32, with the axes of the sum and any strides. Maxima have no gradient. Training is settled with these captures, and
-/// forward launches do not read them. For kernels with Feature::Reductions.
+/// forward launches do not read them. For kernels with Feature::Reductions. A mod that captures NAME_gradient
+/// itself has no gradient of NAME.
 struct BackwardOperands : Operands {
   TensorView out = {};  ///< [B, H, Q_LEN, DV], dtype of q: Outputs::out of the forward launch.
   TensorView lse = {};  ///< f32 [B, H, Q_LEN], dense: Outputs::lse of the forward launch.
