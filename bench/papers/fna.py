@@ -26,8 +26,8 @@ from common import Section, peers, speed
 
 NAME = "fna"
 PROBLEMS, EVERY = 360, 4  # of which a fourth is also timed backward
-FEW = 16  # one in that many problems is timed with NATTEN if only FlexAttention can compute it
-SMALL = 4e9  # FLOPs of problems that reference kernels are timed on
+FEW = 16  # one in that many problems is timed with NATTEN's reference kernels, or where only FlexAttention can compute it
+SMALL = 4096  # tokens of problems that reference kernels are timed on: they take seconds
 TOKENS = 65536
 AXES = (1, 2, 3)
 
@@ -135,7 +135,8 @@ def modules():
     found = [common.Extra(speed.OURS, like, every, ours)]
     for peer in peers.found(["natten"]):
         if peer.natten.HAS_LIBNATTEN:
-            found += [peer, common.Extra("natten_reference", peer, lambda case: case.flops() < SMALL, peer.reference)]
+            is_small = lambda case: case.number % FEW == 10 and case.length <= SMALL
+            found += [peer, common.Extra("natten_reference", peer, is_small, peer.reference)]
         else:  # FlexAttention compiles for seconds
             found.append(common.Extra(peer.NAME, peer, lambda case: case.number % FEW == 0, peer.ways))
     return [*found, common.Extra("self_attention", torchs, every, self_attention, is_other=True)]

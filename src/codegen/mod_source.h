@@ -56,6 +56,9 @@ constexpr int64_t kPlaceWork = 1500;
 /// Longer text is not written: `text` and `key` are then empty.
 constexpr int64_t kMostWork = 1'000'000;
 
+/// Work of col() from which its values are shared.
+constexpr int64_t kSharedColumnWork = 12;
+
 /// A Mod has kColumnsLoad if col() reads memory and fills at most this many bytes. Kernels keep the Cols of some
 /// hundred columns in shared memory.
 constexpr int kMaxSharedColumnBytes = 64;

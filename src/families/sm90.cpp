@@ -230,14 +230,25 @@ std::vector<ForwardTile> forwardTiles(const Request& request) {
   return tiles;
 }
 
-/// Takes fewer rows for a narrow window: its walks are so short that more rows in a tile mean more dead scores, which
-/// cost more than the loads that they save. Takes two heads if they share K and V, unless walks are short; or two
-/// tiles, unless they are few and odd, so that one of the last two has no rows.
+/// Whether tiles of 192 rows leave too many idle: up to 256 rows two of 128 do better. Where the first tile begins in
+/// front of row 0 its rows are copied one by one, which up to 640 rows costs more than the larger tile gains.
+bool isShort(const Request& request, int64_t rows) {
+  const Features& features = request.options.features;
+  const analysis::ModFacts& facts = request.mod->facts;
+  constexpr int64_t kShort = 256, kShortIfAnchored = 640;
+  return !features.has(Feature::Ragged) && !features.has(Feature::Fp8Q) &&
+         rows <= (facts.kvEdges && !facts.drops ? kShortIfAnchored : kShort);
+}
+
+/// Takes fewer rows for a short q, and for a narrow window: its walks are so short that more rows in a tile mean more
+/// dead scores, which cost more than the loads that they save. Takes two heads if they share K and V, unless walks are
+/// short; or two tiles, unless they are few and odd, so that one of the last two has no rows.
 std::string tileOfLaunchSm90(const Request& request, const WalkFacts& facts) {
   constexpr int64_t kNarrow = 640, kShort = 512, kMany = 16;
   const std::vector<ForwardTile> tiles = forwardTiles(request);
   const int blockM = tiles.front().tile.blockM;
-  if (facts.isWindow && facts.columns <= kNarrow && blockM > 128) return tileText({128, 128, 8});
+  if (blockM > 128 && ((facts.isWindow && facts.columns <= kNarrow) || isShort(request, facts.rows)))
+    return tileText({128, 128, 8});
   const int64_t count = ceilDiv(facts.rows, blockM);
   for (const ForwardTile& shape : tiles)
     if (shape.cluster.heads == 2 ? facts.group % 2 == 0 && facts.columns >= kShort

@@ -217,8 +217,10 @@ private:
 
   /// Returns a comparison of i64 as one of i32, whose sums do not wrap around; nullopt if that takes work per score.
   std::optional<Node> inHalfTheWidth(const Node& node, Level level) {
+    return inHalfTheWidth(node, level, {wideTermsOf(node.operands[0]), wideTermsOf(node.operands[1])});
+  }
+  std::optional<Node> inHalfTheWidth(const Node& node, Level level, std::array<Parts, 2> sides) {
     if (out.hasNearScalars) return std::nullopt; // passes of grids know a comparison with a grid's end as it is written
-    std::array<Parts, 2> sides = {wideTermsOf(node.operands[0]), wideTermsOf(node.operands[1])};
     const auto reachOf = [&](const Signed& part) { return reach({part}); };
     Signed* far = &sides[0][0]; // the term of the largest numbers
     for (Parts& side : sides)
@@ -305,7 +307,8 @@ private:
     return out.make(isFirst ? Op::And : Op::Or, Type::Bool, {a, b}, 0, node.line);
   }
 
-  /// Returns row <op> column. Flips both signs if that saves a negation per column.
+  /// Returns row <op> column, in 32 bits if the column's numbers fit. Flips both signs if that saves a negation per
+  /// column.
   Value compareParts(const Node& node, Parts row, const Parts& column) {
     Node sum{Op::Add, out[node.operands[0]].type, 0, {}, node.line};
     Signed right = *fold(Op::Add, sum, column);
@@ -313,7 +316,11 @@ private:
       for (Signed& part : row) part.negative = !part.negative;
     Value left = settle(sum, *fold(Op::Add, sum, row));
     Value x = right.negative ? right.value : left, y = right.negative ? left : right.value;
-    return out.make(node.op, node.type, {x, y}, 0, node.line);
+    const Node whole{node.op, node.type, 0, {x, y}, node.line};
+    if (sum.type == Type::I64)
+      if (const auto small = inHalfTheWidth(whole, Level::Element, {Parts{{x, false}}, Parts{{y, false}}}))
+        return keep(out, *small);
+    return keep(out, whole);
   }
 
   // ---- Casts ----

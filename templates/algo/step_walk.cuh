@@ -18,9 +18,9 @@ enum StepFlags : int {
   kStepTail = 2,   // some positions lie past the end
   kStepFirst = 4,  // the first step of its tile
   kStepLast = 8,   // the last one
-  kStepFew = 16,   // the tile has at most kFewSteps steps: softmax.cuh
+  kStepFew = 16,   // the tile's steps have at most kFewColumns positions: softmax.cuh
 };
-constexpr int kFewSteps = 8;
+constexpr int kFewColumns = 512;
 
 struct Step {
   int start, flags; ///< the first of its positions; StepFlags
@@ -148,7 +148,7 @@ template <int Size, StepSource Source, bool HasMask> struct StepWalk {
     if (!HasMask) flags = 0;
     if (start + Size > length) flags |= kStepTail;
     if (i == 0) flags |= kStepFirst;
-    if (all <= kFewSteps) flags |= kStepFew;
+    if (all * Size <= kFewColumns) flags |= kStepFew;
     if (i + 1 == count) flags |= kStepLast;
     return flags;
   }

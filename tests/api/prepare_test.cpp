@@ -254,6 +254,21 @@ TEST_CASE("narrow windows get tiles of fewer rows, if the host knows how narrow 
   CHECK(tileOf("def mask_mod(b, h, q_idx, kv_idx):\n    return q_idx >= kv_idx\n", -1) == "192x128x12");
 }
 
+TEST_CASE("short queries get tiles of fewer rows", "[api]") {
+  const auto tileOf = [](const std::string& expression, int64_t length, DType dtype = DType::BF16) {
+    Case c;
+    const TensorView rows = tensor(2, 8, length, 64), of8 = TensorView::contiguous(nullptr, dtype, {2, 8, length, 64});
+    c.operands = {.q = of8, .k = of8, .v = of8};
+    c.outputs = {.out = rows};
+    return settled(mod(expression.c_str()), c).kernel.tile();
+  };
+  CHECK(tileOf("score", 256) == "128x128x8");
+  CHECK(tileOf("score", 257) == "192x128x12");
+  CHECK(tileOf("q_idx >= kv_idx", 640) == "128x128x8"); // tiles end at the last row
+  CHECK(tileOf("q_idx >= kv_idx", 641) == "192x128x12");
+  CHECK(tileOf("score", 256, DType::E4M3) == "192x128x12");
+}
+
 TEST_CASE("CTAs of short backward walks take turns, unless they walk several heads", "[api]") {
   const auto tileOf = [](const std::string& expression, int64_t length, int64_t kvHeads = 8, int64_t dim = 128) {
     const TensorView q = tensor(1, 8, length, dim), k = tensor(1, kvHeads, length, dim);

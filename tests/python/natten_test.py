@@ -122,12 +122,21 @@ class NattenTest(unittest.TestCase):
                         seen = neighbors(i, extent, window, stride, dilation, is_causal)
                         self.assertEqual(out[i].nonzero().flatten().tolist(), seen)
 
-    def test_last_dilation_becomes_heads(self):
+    def test_residues_become_heads(self):
+        for shape, window, dilation, residues in (
+            ((8, 12), (2, 2), (1, 3), (1, 3)), ((8, 12), (2, 2), (2, 3), (1, 3)), ((8, 12), (2, 2), (2, 5), (1, 1)),
+            ((102, 84), (3, 3), (25, 1), (25, 1)), ((102, 84), (3, 3), (2, 2), (1, 2)), ((200, 96), (19, 9), (7, 4), (7, 4)),
+            ((7284,), (4,), (1022,), (1,)), ((7284,), (40,), (101,), (101,)),
+        ):  # fmt: skip
+            self.assertEqual(natten._residues_of(shape, window, dilation), residues)
         q = random(1, 8, 12, H, D)
-        for dilation, wanted in (((2, 3), ((8, 4), (2, 1))), ((2, 5), ((8, 12), (2, 5)))):
-            with mock.patch.object(natten, "_kept_text_of", wraps=natten._kept_text_of) as made:
-                na2d(q, q, q, 2, dilation=dilation)
-            self.assertEqual((made.call_args.args[0], made.call_args.args[3]), wanted)
+        self.assertEqual(natten._residues_as_heads(q, (1, 3)).data_ptr(), q.data_ptr())
+
+    def test_copies_of_residues(self):
+        with mock.patch.object(natten, "_MANY", 0), mock.patch.object(natten, "_FEW", 0):
+            for case in CASES:
+                with self.subTest(case):
+                    self.compare(*case)
 
     def test_merging(self):
         q, k, v = random(2, 9, H, D).requires_grad_(), random(2, 30, HKV, D), random(2, 30, HKV, DV).requires_grad_()
@@ -154,18 +163,20 @@ class NattenTest(unittest.TestCase):
         self.assertGreater(layer.qkv.weight.grad.norm(), 0)
 
     def test_in_graphs(self):
-        @torch.compile(fullgraph=True, backend="aot_eager")
-        def both(q, more):
-            out = na2d(q, q, q, (3, 5), dilation=(1, 2), additional_keys=more, additional_values=more)
+        @torch.compile(fullgraph=True, backend="aot_eager", dynamic=False)
+        def both(q, more, window, gaps):
+            out = na2d(q, q, q, window, dilation=gaps, additional_keys=more, additional_values=more)
             return out, na1d(q[:, 0], q[:, 0], q[:, 0], 4, 2, is_causal=True)
 
-        q, more = random(2, 6, 10, H, D).requires_grad_(), random(2, 5, H, D).requires_grad_()
-        image, row = both(q, more)
-        wanted, _ = expected(q, q, q, (3, 5), (1, 1), (1, 2), (False, False), (more, more))
-        self.near(image, wanted)
-        self.near(row, expected(q[:, 0], q[:, 0], q[:, 0], (4,), (2,), (1,), (True,))[0])
-        for x, y in zip(*(torch.autograd.grad(x.sum(), (q, more)) for x in (image, wanted))):
-            self.near(x, y, 5e-3)
+        for window, gaps, many in (((3, 5), (1, 2), 3000), ((2, 3), (2, 3), 0)):
+            q, more = random(2, 6, 10, H, D).requires_grad_(), random(2, 5, H, D).requires_grad_()
+            with mock.patch.object(natten, "_MANY", many), mock.patch.object(natten, "_FEW", 0):
+                image, row = both(q, more, window, gaps)
+            wanted, _ = expected(q, q, q, window, (1, 1), gaps, (False, False), (more, more))
+            self.near(image, wanted)
+            self.near(row, expected(q[:, 0], q[:, 0], q[:, 0], (4,), (2,), (1,), (True,))[0])
+            for x, y in zip(*(torch.autograd.grad(x.sum(), (q, more)) for x in (image, wanted))):
+                self.near(x, y, 5e-3)
 
     def test_order_of_arguments(self):
         names = (

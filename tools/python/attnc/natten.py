@@ -35,16 +35,19 @@ _OF_KERNELS = frozenset((
 ))  # fmt: skip
 
 
+_MANY, _FEW = 3000, 64  # tokens: of a window with its gaps, and of a residue
+
+
 def _check_names(names):
     for name in names:
         if name not in _OF_KERNELS:
             raise TypeError(f"{name} is no argument of NATTEN's that attnc knows")
 
 
-def _lines_of(at, behind, size, window, stride, dilation, is_causal):
-    """Returns statements of a text, and the condition under which the query sees the key along axis `at`, whose tokens
-    are `behind` apart."""
-    q, k, live, within = f"q{at}", f"k{at}", [], f" % {size}" if at else ""
+def _lines_of(at, behind, extent, size, window, stride, dilation, is_causal):
+    """Returns statements of a text, and the conditions under which the query sees the key along axis `at`, whose tokens
+    are `behind` apart: `extent` of them, of which the first `size` exist, a number or a text."""
+    q, k, live, within = f"q{at}", f"k{at}", [], f" % {extent}" if at else ""
     lines = [f"{q} = q_idx // {behind}{within}", f"{k} = kv_idx // {behind}{within}"]
     if dilation > 1:  # tokens of the same index modulo dilation are an axis
         live.append(f"({q} % {dilation} == {k} % {dilation})")
@@ -60,13 +63,18 @@ def _lines_of(at, behind, size, window, stride, dilation, is_causal):
 
 
 @functools.lru_cache(maxsize=1024)
-def _kept_text_of(shape, window, stride, dilation, is_causal):
-    """Returns the mod in IR text; None: all tokens see each other. All numbers are constants, by which attnc's
-    kernels of boxes are planned."""
+def _kept_text_of(shape, heads, residues, window, stride, dilation, is_causal):
+    """Returns the mod of operands of _residues_as_heads() in IR text; None: all tokens see each other. All numbers are
+    constants, by which attnc's kernels of boxes are planned. `heads`: of a residue."""
     body, live = [], []
-    for at, of_axis in enumerate(zip(shape, window, stride, dilation, is_causal)):
-        if window[at] < shape[at] or is_causal[at]:
-            lines, conditions = _lines_of(at, math.prod(shape[at + 1 :]), *of_axis)
+    extents = [-(-size // count) for size, count in zip(shape, residues)]
+    for at, (size, count, *of_axis) in enumerate(zip(shape, residues, window, stride, dilation, is_causal)):
+        if window[at] * count < size or is_causal[at]:
+            length = extents[at]
+            if size % count:  # later residues have a token less
+                body.append(f"r{at} = h // {heads * math.prod(residues[at + 1 :])} % {count}")
+                length = f"(({size + count - 1} - r{at}) // {count})"
+            lines, conditions = _lines_of(at, math.prod(extents[at + 1 :]), extents[at], length, *of_axis)
             body, live = body + lines, live + conditions
     if not live:
         return None
@@ -124,6 +132,39 @@ def _arguments(axes, kernel_size, stride, dilation, is_causal):
         _of_axes("dilation", 1 if dilation is None else dilation, axes, int),
         _of_axes("is_causal", False if is_causal is None else is_causal, axes, bool),
     )  # fmt: skip
+
+
+def _residues_of(shape, window, dilation):
+    """Returns how many residues of the tokens of each axis modulo its dilation become heads. A window then has no gaps. Those
+    of the last axis do so by a view. Others take copies, which pay off if a query's window spans many tokens and residues
+    are no less than half a tile of rows."""
+    last = dilation[-1] if shape[-1] % dilation[-1] == 0 else 1
+    spanned = min(shape[0], window[0] * dilation[0] + 1) * math.prod(shape[1:]) // last
+    tokens = math.prod([-(-size // gap) for size, gap in zip(shape, dilation)])
+    if spanned >= _MANY and tokens >= _FEW and any(gap > 1 for gap in (*dilation[:-1], dilation[-1] // last)):
+        return dilation
+    return (*(1 for _ in dilation[1:]), last)
+
+
+def _residues_as_heads(x, residues):
+    """Returns [B, L, RH, D] of x, [B, X, H, D]: a view if it can be. Axes get zeros up to a multiple of their residues."""
+    extents = [-(-size // count) for size, count in zip(x.shape[1:-2], residues)]
+    pairs = [n for pair in zip(extents, residues) for n in pair]
+    behind = [count * extent - size for size, count, extent in zip(x.shape[1:-2], residues, extents)]
+    if any(behind):
+        x = torch.nn.functional.pad(x, (0, 0, 0, 0, *(n for more in reversed(behind) for n in (0, more))))
+    axes = range(1, 2 * len(residues), 2)
+    x = x.reshape(len(x), *pairs, *x.shape[-2:]).permute(0, *axes, *(at + 1 for at in axes), -2, -1)
+    return x.reshape(len(x), math.prod(extents), -1, x.shape[-1])
+
+
+def _tokens_of(x, shape, residues):
+    """Returns [B, X, H, D] of x, [B, L, RH, D]: the inverse of _residues_as_heads() for tokens of `shape`."""
+    axes, extents = len(shape), [-(-size // count) for size, count in zip(shape, residues)]
+    x = x.reshape(len(x), *extents, *residues, -1, x.shape[-1])
+    x = x.permute(0, *(at for axis in range(1, axes + 1) for at in (axis, axis + axes)), -2, -1)
+    x = x.reshape(len(x), *(n * count for n, count in zip(extents, residues)), *x.shape[-2:])
+    return x[(slice(None), *map(slice, shape))]
 
 
 def attention(
@@ -191,10 +232,10 @@ def neighborhood_attention_generic(
             raise ValueError(f"stride {step} is larger than kernel_size {size}: tokens would be seen by no query")
     if (additional_keys is None) != (additional_values is None):
         raise ValueError("additional_keys or additional_values is None: give both, or neither")
-    fold = 1 if shape[-1] % dilation[-1] else dilation[-1]  # then indices modulo the last dilation are heads
-    of_folded = (*shape[:-1], shape[-1] // fold), window, stride, (*dilation[:-1], dilation[-1] // fold), is_causal
-    text = _text_of(*of_folded)
-    operands = [x.reshape(len(x), -1, fold * x.shape[-2], x.shape[-1]) for x in (query, key, value)]
+    residues = _residues_of(shape, window, dilation)
+    gaps = tuple(gap // count for gap, count in zip(dilation, residues))
+    text = _text_of(shape, operator.index(query.shape[-2]), residues, window, stride, gaps, is_causal)
+    operands = [_residues_as_heads(x, residues) for x in (query, key, value)]
     wants_lse = return_lse or additional_keys is not None
     if text is None:
         found = attention(*operands, scale=scale, return_lse=wants_lse)
@@ -202,10 +243,10 @@ def neighborhood_attention_generic(
     else:
         out, lse = _attend(*(x.transpose(1, 2) for x in operands), text, scale, wants_lse)
         out, lse = out.transpose(1, 2), lse.transpose(1, 2) if wants_lse else None
-    out = out.reshape(*query.shape[:-1], value.shape[-1])
+    out = _tokens_of(out, shape, residues)
     if not wants_lse:
         return out
-    lse = lse.reshape(query.shape[:-1])
+    lse = _tokens_of(lse.unsqueeze(-1), shape, residues).squeeze(-1)
     if additional_keys is not None:
         more = attention(query.flatten(1, axes), additional_keys, additional_values, scale=scale, return_lse=True)
         out, lse = merge_attentions(*zip((out, lse), (x.reshape_as(y) for x, y in zip(more, (out, lse)))))
