@@ -249,8 +249,12 @@ def attentions(names):
 
     functions = {OURS: by(ours.na2d)}
     versions = {OURS: f"attnc {attnc.version()}", **dict.fromkeys((NONE, SELF), f"torch {torch.__version__}")}
+    def natten_or_self(na2d):  # build_natten.py builds no kernels of attention without windows
+        windows = by(na2d)
+        return lambda q, *rest: (self_attention if max(q.shape[1:3]) <= WINDOW else windows)(q, *rest)
+
     for peer in peers.found(["natten"]):
-        functions[peer.NAME] = by(peer.natten.na2d)
+        functions[peer.NAME] = natten_or_self(peer.natten.na2d)
         versions[peer.NAME] = peer.version()
     functions |= {SELF: self_attention, NONE: lambda q, k, v, dilation: v}
     return {name: functions[name] for name in functions if not names or name in (OURS, *names)}, versions

@@ -423,6 +423,8 @@ TEST_CASE("a mod with a weight_mod has no lse") {
   CHECK_THAT(test::attnc(run + "--device cpu --lse").err,
              Contains("sigmoid.py has a weight_mod in place of the softmax, so there is no lse") &&
                  Contains("leave --lse out"));
+  CHECK_THAT(test::attnc(run + "--device cpu --row-max").err,
+             Contains("so there is no row maximum") && Contains("leave --row-max out"));
 }
 
 TEST_CASE("operands come from stdin and results go to stdout where - is said") {

@@ -8,6 +8,7 @@ Prints SKIPPED if torch is not installed, or finds no such device.
 """
 
 import pathlib
+import pickle
 import unittest
 
 import needs
@@ -78,6 +79,9 @@ class OutputsTest(unittest.TestCase):
         self.same(aux.rows, scores.amax(-1))
         self.same(aux.max_logit, scores.amax((-1, -2)))
         self.same(out, weights @ self.v.double().repeat_interleave(H // HKV, dim=1))
+        loaded = pickle.loads(pickle.dumps(aux))
+        self.assertEqual(loaded._fields, aux._fields)
+        self.same(loaded.sums, aux.sums.double())
 
     def test_read_captures_and_what_score_mod_returned(self):
         slopes, far = torch.randn(H), torch.randn(S)

@@ -139,9 +139,12 @@ JsonReport operandsJson(const HostOperands& operands) {
 Expected<int> runSteps(ProblemOptions options) {
   ATTNC_TRY_AS(mod, loadMod(options));
   options.hasSoftmax = !mod->hasWeightMod();
-  if (options.lse && !options.hasSoftmax)
-    throw wrongUsage("--lse", mod->name() + " has a weight_mod in place of the softmax, so there is no lse",
-                     "leave --lse out");
+  for (auto [flag, isSet, what] :
+       {std::tuple("--lse", options.lse, "lse"), {"--row-max", options.rowMax, "row maximum"}})
+    if (isSet && !options.hasSoftmax)
+      throw wrongUsage(flag,
+                       fmt::format("{} has a weight_mod in place of the softmax, so there is no {}", mod->name(), what),
+                       fmt::format("leave {} out", flag));
   ATTNC_TRY_AS(pinnedMod, pinned(*mod, options.kernel));
   std::string whyNoGpu;
   ATTNC_TRY_AS(context, chooseDevice(options, whyNoGpu));

@@ -85,8 +85,14 @@ def in_order(outputs):
 
 @functools.lru_cache(maxsize=1024)
 def aux_type(*names):
-    """Returns the type of an auxiliary output with these members."""
-    return collections.namedtuple("AuxOutput", names, module=__name__)
+    """Returns the type of an auxiliary output with these members. Its values can be pickled."""
+    made = collections.namedtuple("AuxOutput", names, module=__name__)
+    made.__reduce__ = lambda self: (_aux_output, (self._fields, *self))
+    return made
+
+
+def _aux_output(names, *members):
+    return aux_type(*names)(*members)
 
 
 def check_outputs(outputs, members):
