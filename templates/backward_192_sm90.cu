@@ -122,7 +122,7 @@ struct Consumer : RowConsumerParts<Consumer, Memory, true> {
   ATTNC_DEVICE void run() {
     ptx::mbarrier_wait(Barriers<Memory, KvFull>{shared}[0], 0);
     const KvTilePlace tile = own_place();
-    const ForwardParams& f = params_of<Mod>(p.base.forward, args, tile.b);
+    const ForwardParams& f = forward_params_of<Mod>(p.base, args, tile.b);
     const bool tail = tile.start + kBlockN > f.kv_len;
     Fragment<1, KTile::kColumns> d_k;
     Fragment<1, VTile::kColumns> d_v;
@@ -135,7 +135,7 @@ struct Consumer : RowConsumerParts<Consumer, Memory, true> {
     Step step = {0, 0};
     Table::LateValues delta;
     table_of<Memory>(shared, 0).load_delta(delta); // meaningless yet, but its address must be one
-    if (kIsRagged<Mod> && tail) clear_rows_behind(k_tile(), f.kv_len - tile.start, group);
+    if (tail) clear_kv_tail(k_tile(), f.kv_len - tile.start, group);
     int j = 0; // the step, counted over all heads
 #pragma unroll 1
     while (true) {
@@ -210,8 +210,10 @@ struct Consumer : RowConsumerParts<Consumer, Memory, true> {
     }
     const KvTilePlace to = own_place();
     const BackwardParams& base = params_of<Mod>(p.base, args, to.b);
-    store_by<kHeadDimQk>(v_tile(), group, d_k, f.scale, base.d_k, base.d_k_stride, to, base.forward.kv_len);
-    store_by<kHeadDimV>(v_tile(), group, d_v, 1.f, base.d_v, base.d_v_stride, to, base.forward.kv_len);
+    store_by<kHeadDimQk>(v_tile(), group, d_k, f.scale, base.d_k, base.d_k_stride, to,
+                         with_padding<Mod>(p.base.forward, base.forward).kv_len);
+    store_by<kHeadDimV>(v_tile(), group, d_v, 1.f, base.d_v, base.d_v_stride, to,
+                        with_padding<Mod>(p.base.forward, base.forward).kv_len);
   }
 };
 

@@ -49,7 +49,7 @@ struct KvGradients {
   ATTNC_DEVICE void run(Fragment<1, KTile::kColumns>& d_k, Fragment<1, VTile::kColumns>& d_v, int kv_b) const {
     const ForwardParams& f = p.forward;
     const int warp_row = int(threadIdx.x) / 32 * 16;
-    const int batches = p.kv_batch == f.batch ? 1 : f.batch;
+    const int batches = batches_of_kv<Mod>(p, kv_start);
 #pragma unroll 1
     for (int i = 0; i < batches * f.group; ++i) {
       const int b = kv_b + i / f.group, h = kv_head * f.group + i % f.group;
@@ -122,10 +122,10 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
   Element* to_v = (Element*)p.d_v + kv_b * p.d_v_stride.batch + kv_head * p.d_v_stride.head;
   if (!kApart || second)
     mma::store_rows(gradients.tiles.k.rows<16>(warp_row), d_k, f.scale, to_k, p.d_k_stride.row, kv_start + warp_row,
-                    f.kv_len, f.vectors);
+                    with_padding<Mod>(launch.forward, f).kv_len, f.vectors);
   if (!kApart || !second)
     mma::store_rows(gradients.tiles.v.rows<16>(warp_row), d_v, 1.f, to_v, p.d_v_stride.row, kv_start + warp_row,
-                    f.kv_len, f.vectors);
+                    with_padding<Mod>(launch.forward, f).kv_len, f.vectors);
 }
 
 } // namespace attnc::sm80

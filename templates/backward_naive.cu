@@ -66,7 +66,7 @@ extern "C" __global__ void __launch_bounds__(32 * kRows, 1)
   const BackwardParams& p = params_of<Mod>(launch, args, kv_b);
   const ForwardParams& f = p.forward;
   KvSums sums;
-  const int batches = p.kv_batch == f.batch ? 1 : f.batch;
+  const int batches = batches_of_kv<Mod>(p, kv_idx);
   for (int i = 0; i < batches * f.group; ++i) {
     const int b = kv_b + i / f.group, h = kv_head * f.group + i % f.group;
     const auto walk = walk_of(f.q_len, p.columns, b, h, kv_idx, p.columns.kv_block, p.columns.q_block);

@@ -36,7 +36,7 @@ namespace attnc::sm80 {
 
 /// Returns the parameters of batch entry b only; see params_of().
 template <class M> ATTNC_DEVICE decltype(auto) sm80_params_of(const BackwardParamsSm80& p, const ModArgs& args, int b) {
-  if constexpr (kIsRagged<M>)
+  if constexpr (kHasLengths<M>)
     return BackwardParamsSm80{params_of<M>(p.base, args, b), p.d_q_sums};
   else
     return (p);
@@ -61,10 +61,11 @@ struct HeadWalk {
 
 struct Kernel : KvGradients<BackwardParamsSm80, KvPlace<Mod, kGroups>, RowTable<Mod, kStepRows>, HeadWalk, 64> {
   int kv_start;
+  const ForwardParams& launch;
 
   ATTNC_DEVICE HeadWalk walk_of(int i) const {
     const ForwardParams& f = p.base.forward;
-    const KvTilePlace tile(f, args);
+    const KvTilePlace tile(with_padding<Mod>(launch, f), args);
     const int b = tile.b + i / f.group, h = tile.head * f.group + i % f.group;
     return {walk_q<Mod, kBlockM, kBlockSparse>(p.base, args, b, h, kv_start, min(kv_start + kBlockN, f.kv_len)), b, h};
   }
@@ -83,7 +84,7 @@ struct Kernel : KvGradients<BackwardParamsSm80, KvPlace<Mod, kGroups>, RowTable<
   /// next one are filled.
   ATTNC_DEVICE void run() {
     const ForwardParams& f = p.base.forward;
-    const int heads = (p.base.kv_batch == f.batch ? 1 : f.batch) * f.group;
+    const int heads = batches_of_kv<Mod>(p.base, kv_start) * f.group;
     const bool tail = kv_start + kBlockN > f.kv_len;
     Place place;
     Step step = {0, 0};
@@ -159,7 +160,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
   const BackwardParamsSm80& p = sm80_params_of<Mod>(launch, args, tile.b);
   const ForwardParams& f = p.base.forward;
   if (!has_rows<Mod>(tile.start, f.kv_len)) return;
-  Kernel gradients = {{p, args, ptx::shared_address(dynamic_shared)}, tile.start};
+  Kernel gradients = {{p, args, ptx::shared_address(dynamic_shared)}, tile.start, launch.base.forward};
   const KTile k_tile = gradients.k_tile();
   const VTile v_tile = gradients.v_tile();
   const Element* k = (const Element*)f.k + tile.b * f.k_stride.batch + tile.head * f.k_stride.head;
@@ -174,13 +175,14 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
   gradients.write_sums(k_tile, v_tile);
   __syncthreads();
   constexpr int kRows = kBlockN / kWarps;
-  const KvTilePlace to(f, args);
+  const ForwardParams& all = with_padding<Mod>(launch.base.forward, f);
+  const KvTilePlace to(all, args);
   const int first = gradients.warp * kRows, row = to.start + first;
   const Strides &k_stride = p.base.d_k_stride, &v_stride = p.base.d_v_stride;
   Element* d_k = (Element*)p.base.d_k + to.b * k_stride.batch + to.head * k_stride.head;
   Element* d_v = (Element*)p.base.d_v + to.b * v_stride.batch + to.head * v_stride.head;
-  copy_out(k_tile.rows<kRows>(first), d_k, k_stride.row, row, f.kv_len, f.vectors);
-  copy_out(v_tile.rows<kRows>(first), d_v, v_stride.row, row, f.kv_len, f.vectors);
+  copy_out(k_tile.rows<kRows>(first), d_k, k_stride.row, row, all.kv_len, f.vectors);
+  copy_out(v_tile.rows<kRows>(first), d_v, v_stride.row, row, all.kv_len, f.vectors);
 }
 
 } // namespace attnc::sm80

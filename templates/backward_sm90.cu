@@ -114,7 +114,7 @@ struct Consumer : RowConsumerParts<Consumer, Memory, kTight> {
   ATTNC_DEVICE void run() {
     ptx::mbarrier_wait(Barriers<Memory, KvFull>{shared}[0], 0);
     const KvTilePlace tile = own_place();
-    const ForwardParams& f = params_of<Mod>(p.base.forward, args, tile.b);
+    const ForwardParams& f = forward_params_of<Mod>(p.base, args, tile.b);
     const int row_of_tile = 64 * group + threadIdx.x / 32 % 4 * 16 + Scores::row(0);
     const bool tail = tile.start + kBlockN > f.kv_len;
     Fragment<1, KTile::kColumns> d_k;
@@ -130,7 +130,7 @@ struct Consumer : RowConsumerParts<Consumer, Memory, kTight> {
     bool has_older = false;                        // steps before the last one
     int last_tile = -1;                            // of q, for the step whose dQ comes next
     table_of<Memory>(shared, 0).load_delta(delta); // meaningless yet, but its address must be one
-    if (kIsRagged<Mod> && tail) clear_rows_behind(k_tile(), f.kv_len - tile.start, group);
+    if (tail) clear_kv_tail(k_tile(), f.kv_len - tile.start, group);
     int first_slot = 0; // ragged batch: the sequence's first slot of tiles of Q
     if constexpr (kIsRagged<Mod>) first_slot = q_slot_of<Mod, kBlockM>(p.base.forward, args, tile.b, 0);
 #pragma unroll 1
@@ -210,8 +210,10 @@ struct Consumer : RowConsumerParts<Consumer, Memory, kTight> {
     if (kSumsDiagonals && !p.base.d_k) return;
     const KvTilePlace to = own_place();
     const BackwardParams& base = params_of<Mod>(p.base, args, to.b);
-    store_by<kHeadDimQk>(v_tile(), group, d_k, f.scale, base.d_k, base.d_k_stride, to, base.forward.kv_len);
-    store_by<kHeadDimV>(v_tile(), group, d_v, 1.f, base.d_v, base.d_v_stride, to, base.forward.kv_len);
+    store_by<kHeadDimQk>(v_tile(), group, d_k, f.scale, base.d_k, base.d_k_stride, to,
+                         with_padding<Mod>(p.base.forward, base.forward).kv_len);
+    store_by<kHeadDimV>(v_tile(), group, d_v, 1.f, base.d_v, base.d_v_stride, to,
+                        with_padding<Mod>(p.base.forward, base.forward).kv_len);
   }
 };
 

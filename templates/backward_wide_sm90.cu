@@ -172,7 +172,7 @@ struct Weigher {
 
   ATTNC_DEVICE void run() {
     const KvTilePlace tile(p, args);
-    const ForwardParams& f = params_of<Mod>(p.base.forward, args, tile.b);
+    const ForwardParams& f = forward_params_of<Mod>(p.base, args, tile.b);
     const int row_of_tile = threadIdx.x / 32 % 4 * 16 + Scores::row(0);
     const bool tail = tile.start + kBlockN > f.kv_len;
     QueryGradient<0> d_q = {p, shared};
@@ -182,7 +182,7 @@ struct Weigher {
     KvPlace<Mod> place;
     d_v.fill(0.f);
     ptx::mbarrier_wait(Barriers<Memory, KvFull>{shared}[0], 0);
-    if (kIsRagged<Mod> && tail) clear_rows_behind(k_tile_of<Memory>(shared), f.kv_len - tile.start, 0);
+    if (tail) clear_kv_tail(k_tile_of<Memory>(shared), f.kv_len - tile.start, 0);
 #pragma unroll 1
     while (true) {
       // In flight: dV of the last step.
@@ -231,7 +231,8 @@ struct Weigher {
     if (!d_q.has_step()) d_v.fill(0.f);
     if (p.sharers > 1 && !KvSums{p, tile.tile}.add<0>(d_v, !d_q.has_step())) return;
     const BackwardParams& base = params_of<Mod>(p.base, args, tile.b);
-    store_gradient<kHeadDimV>(d_v, 1.f, base.d_v, base.d_v_stride, tile, row_of_tile, f.kv_len);
+    store_gradient<kHeadDimV>(d_v, 1.f, base.d_v, base.d_v_stride, tile, row_of_tile,
+                              with_padding<Mod>(p.base.forward, f).kv_len);
   }
 };
 
@@ -245,7 +246,7 @@ struct Differentiator {
 
   ATTNC_DEVICE void run(const ModArgs& args) {
     const KvTilePlace owned(p, args);
-    const ForwardParams& f = params_of<Mod>(p.base.forward, args, owned.b);
+    const ForwardParams& f = forward_params_of<Mod>(p.base, args, owned.b);
     const bool tail = owned.start + kBlockN > f.kv_len;
     QueryGradient<1> d_q = {p, shared};
     Fragment<1, KTile::kColumns> d_k;
@@ -253,7 +254,7 @@ struct Differentiator {
     Packed d_s;
     d_k.fill(0.f);
     ptx::mbarrier_wait(Barriers<Memory, KvFull>{shared}[0], 0);
-    if (kIsRagged<Mod> && tail) clear_rows_behind(k_tile_of<Memory>(shared), f.kv_len - owned.start, 1);
+    if (tail) clear_kv_tail(k_tile_of<Memory>(shared), f.kv_len - owned.start, 1);
 #pragma unroll 1
     while (true) {
       // In flight: dK of the last step.
@@ -304,7 +305,8 @@ struct Differentiator {
     const KvTilePlace tile(p, args);
     if (p.sharers > 1 && !KvSums{p, tile.tile}.add<1>(d_k, !d_q.has_step())) return;
     const BackwardParams& base = params_of<Mod>(p.base, args, tile.b);
-    store_gradient<kHeadDimQk>(d_k, f.scale, base.d_k, base.d_k_stride, tile, row_of_tile, f.kv_len);
+    store_gradient<kHeadDimQk>(d_k, f.scale, base.d_k, base.d_k_stride, tile, row_of_tile,
+                               with_padding<Mod>(p.base.forward, f).kv_len);
   }
 };
 

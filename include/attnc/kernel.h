@@ -70,7 +70,7 @@ struct KernelOptions {
   int headDimV = 0;
   /// What launches have beyond q, k, v and out, of kOptionFeatures. Every launch must pass the operands of these.
   ///
-  ///   Lengths        Forward, Decode: a KV length for each sequence (Operands::kvLengths).
+  ///   Lengths        Forward, Decode, Backward without Ragged: a KV length for each sequence (Operands::kvLengths).
   ///   Appends        Forward, Decode, with Lengths: new rows of k and v (Operands::newK, newV). A launch writes them
   ///                  into k and v before it attends to them. With Ragged, k and v must lie in pages.
   ///   Ragged         All kinds but KernelKind::BlockMask: sequences packed without padding (Operands::cuSeqlensQ).
@@ -105,8 +105,8 @@ struct KernelOptions {
   /// have 64. A row is one query token in one of the heads that share a KV head. A tile reads K and V once for all its
   /// rows. Other kinds do not read it.
   int packedRows = 16;
-  /// Where the queries of each sequence stand. For Forward, Decode, and Backward with Ragged. FromLengths uses KV_LEN
-  /// without Lengths. If it is Tensor, every launch must pass Operands::qOffsets.
+  /// Where the queries of each sequence stand. FromLengths uses KV_LEN without Lengths. If it is Tensor, every launch
+  /// must pass Operands::qOffsets.
   QueryOffsets offsets = QueryOffsets::None;
   /// Rows of a page, one of kPageSizes, if k and v are pools of pages. Every launch must then pass Operands::pageTable.
   /// For Forward and Decode with Lengths. 0: k and v are not paged.

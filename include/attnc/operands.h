@@ -46,7 +46,7 @@ struct Operands {
   std::optional<TensorView> kScales = {}, vScales = {};
   /// i32 [B]: rows of k and v in each sequence, clamped to 0 .. KV_LEN. Rows past the length never reach a result, even
   /// if they are NaN; they must be valid memory all the same. A sequence without rows gives out 0 and lse -inf. A mod's
-  /// KV_LEN stays the extent of k. For Forward and Decode kernels with Feature::Lengths.
+  /// KV_LEN stays the extent of k. Gradients of rows past the length are 0. For kernels with Feature::Lengths.
   std::optional<TensorView> kvLengths = {};
   /// i32 [B]: position of the first query of each sequence, which mods see in q_idx. Clamped to -2^24 .. 2^24 - Q_LEN.
   /// For kernels with QueryOffsets::Tensor.

@@ -202,9 +202,9 @@ bool diagonalsSuffice(const Request& request) {
   const KernelOptions& options = request.options;
   const auto needsScores = [](const CaptureAccess& capture) { return capture.needsScores(); };
   const auto isOfDiagonals = [](const analysis::GradientAccess& place) { return place.ofDiagonals; };
+  constexpr Features kOthers{Feature::Deterministic, Feature::Ragged, Feature::Lengths, Feature::Offsets};
   return !isWide(chosenTile(request).tile.blockN) && !isLong(options.headDim) &&
-         (options.features & Features{Feature::Deterministic, Feature::Ragged}).empty() &&
-         llvm::any_of(request.mod->captures, needsScores) &&
+         (featuresOf(options) & kOthers).empty() && llvm::any_of(request.mod->captures, needsScores) &&
          llvm::all_of(request.mod->captures, [&](const CaptureAccess& capture) {
            return capture.inColumns || llvm::all_of(capture.places, isOfDiagonals);
          });
@@ -326,8 +326,8 @@ const FamilyRow kBackwardSm90{.kind = KernelKind::Backward,
                               .madeFor = 90,
                               .walksBounds = true,
                               .takesProbMods = FamilyRow::ProbMods::Drops,
-                              .takes = {Feature::Offsets, Feature::Ragged, Feature::BlockMask, Feature::Gradients,
-                                        Feature::Deterministic, Feature::Tangents},
+                              .takes = {Feature::Lengths, Feature::Offsets, Feature::Ragged, Feature::BlockMask,
+                                        Feature::Gradients, Feature::Deterministic, Feature::Tangents},
                               .unserved = unservedByBackwardSm90,
                               .plan = planBackwardSm90,
                               .candidates = backwardSm90Candidates,

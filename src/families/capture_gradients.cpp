@@ -246,9 +246,9 @@ Status addCaptureOutputs(LaunchOperands& operands, const Plan& plan, const ir::M
     } else if (access.places.size() == 1) {
       const analysis::GradientAccess& place = access.places[0];
       const bool ofBatches = place.oneBatch && operands.problem.batch > 1; // batch entries share elements
-      // ragged batch entries differ in their tiles
-      const bool mayLoop = plan.options.family != Family::Naive && !plan.options.features.has(Feature::Ragged) &&
-                           !plan.options.features.has(Feature::Tangents);
+      // batch entries of different lengths differ in their tiles
+      constexpr Features kOthers{Feature::Ragged, Feature::Lengths, Feature::Tangents};
+      const bool mayLoop = plan.options.family != Family::Naive && (plan.options.features & kOthers).empty();
       capture.isOwned = place.once && (!ofBatches || mayLoop) && (!place.oneHead || operands.problem.qHeads <= 1);
       operands.loopsBatches |= capture.isOwned && ofBatches;
     }

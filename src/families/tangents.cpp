@@ -85,6 +85,8 @@ codegen::Config tangentConfigSm80(const KernelOptions& options, bool ownsKv) {
 std::string unservedTangents(const Request& request, Family family) {
   const KernelOptions& options = request.options;
   if (options.features.has(Feature::Ragged)) return "takes no tangents in ragged batches";
+  if (options.features.has(Feature::Lengths) || options.offsets != QueryOffsets::None)
+    return "takes no tangents with KV lengths or offsets of queries";
   if (family == Family::Naive) return {};
   if (family == Family::Sm90 && options.blockSparse && std::min(options.maskQBlock, options.maskKvBlock) < 128)
     return "takes tangents with block masks of blocks of 128 or 256";

@@ -62,16 +62,15 @@ Status checkRaggedOptions(const KernelOptions& options) {
   if (options.blockSparse && options.kind == KernelKind::Backward)
     return Error::environment("backward kernels take no block mask of a ragged batch",
                               "give none: they evaluate mask_mod, or walk its bounds");
+  if (options.features.has(Feature::Lengths) && options.kind == KernelKind::Backward)
+    return Error::environment("backward kernels take no KV lengths in a ragged batch",
+                              "cu_seqlens_kv says the lengths");
   if (options.features.has(Feature::Appends) && !options.pageSize)
     return Error::environment("a ragged batch appends rows only to pages", "k and v one behind the other have no room");
   return {};
 }
 
 Status checkSequenceOptions(const KernelOptions& options) {
-  if (options.kind == KernelKind::Backward && options.offsets != QueryOffsets::None &&
-      !options.features.has(Feature::Ragged))
-    return Error::environment("backward kernels take offsets of queries only with a ragged batch",
-                              "forward and decode kernels take them");
   if (options.pageSize && std::find(kPageSizes.begin(), kPageSizes.end(), options.pageSize) == kPageSizes.end())
     return Error::environment(fmt::format("pages of {} rows are not supported", options.pageSize),
                               fmt::format("{} are", fmt::join(kPageSizes, ", ")));

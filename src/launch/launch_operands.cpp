@@ -225,6 +225,9 @@ Status checkSequences(const KernelOptions& options, LaunchOperands& all) {
   }
   for (auto [name, tensor] : {std::pair("kv_lengths", &all.kvLengths), {"q_offsets", &all.qOffsets}})
     if (*tensor) ATTNC_TRY(checkPerSequence(name, **tensor, all.problem.batch));
+  if (options.kind == KernelKind::Backward && all.kvLengths && k[0] != q[0])
+    return wrong("k", "has batch 1, and its gradient would be of sequences of different KV lengths",
+                 fmt::format("batch {} as q; a batch stride of 0 repeats k and v", q[0]));
   const int64_t kvBatch = isPaged || all.cuSeqlensQ ? sequences : k[0];
   const bool isFp8 = options.features.has(Feature::Fp8Q), isKvFp8 = options.features.has(Feature::Fp8Kv);
   const ProblemShape& problem = all.problem;

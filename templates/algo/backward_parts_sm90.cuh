@@ -117,6 +117,11 @@ template <class Tile> ATTNC_DEVICE void clear_rows_behind(Tile tile, int live, i
   ptx::fence_proxy_async();
   RowsCleared::sync(group);
 }
+/// The same for the tile of K in which a sequence ends. live: its rows of the tile; below 1: it is padding, which no
+/// step reads.
+template <class Tile> ATTNC_DEVICE void clear_kv_tail(Tile tile, int live, int group) {
+  if (kHasLengths<Mod> && (kIsRagged<Mod> || live > 0)) clear_rows_behind(tile, live, group);
+}
 /// Factor of the live row count packed into a step's flags, for the consumers that clear the other rows.
 constexpr int kLiveRows = 256;
 ATTNC_DEVICE int with_live_rows(Step step, int q_len) {
@@ -187,7 +192,7 @@ template <class Memory> struct Producer {
     }
     int turn = 0;
     if constexpr (kTakesTurns)
-      turn = turn_of<Mod, kBlockM, kBlockSparse>(base, p.visits, args, head, b, h, step.start, kv_start);
+      turn = turn_of<Mod, kBlockM, kBlockSparse>(base, p.base, p.visits, args, head, b, h, step.start, kv_start);
     q.acquire();
     if constexpr (kSparesConsumers) {
       step.flags |= (is_first ? kStepFirst : 0) | (kv_start + kBlockN > f.kv_len ? kKvTail : 0);
@@ -278,7 +283,7 @@ template <class Memory> struct Producer {
     const BackwardParams& base = params_of<Mod>(p.base, args, tile.b);
     const ForwardParams& f = base.forward;
     request_kv(tile);
-    const int heads = (p.base.kv_batch == f.batch ? 1 : f.batch) * f.group;
+    const int heads = batches_of_kv<Mod>(base, tile.start) * f.group;
     if constexpr (kDividesGroups) {
       if (tile.sharer < heads) request_steps(base, tile, tile.sharer, 0, kAllSteps); // there may be no query head
     } else if (heads == 1) {

@@ -17,6 +17,8 @@ namespace attnc {
 template <class M> constexpr bool kHasLengths = requires { M::kHasLengths; };
 template <class M> constexpr bool kHasOffsets = requires { M::kHasOffsets; };
 template <class M> constexpr bool kIsRagged = requires { M::kIsRagged; };
+/// Whether rows of K and V behind a sequence's length are padding.
+template <class M> constexpr bool kIsPadded = kHasLengths<M> && !kIsRagged<M>;
 /// Whether sequences have different mods, and a kernel computes one of them for a tile.
 template <class M> constexpr bool kChooses = requires { M::kVariants; };
 
@@ -168,6 +170,18 @@ ATTNC_DEVICE decltype(auto) params_of(const ForwardParams& p, const Args& args, 
   }
 }
 
+/// Returns those of a backward kernel's forward pass. K and V of a padded batch also end with the sequence.
+template <class M, class Args>
+ATTNC_DEVICE decltype(auto) forward_params_of(const BackwardParams& p, const Args& args, int b) {
+  if constexpr (kIsPadded<M>) {
+    ForwardParams own = p.forward;
+    own.kv_len = kv_length_of<M>(p.forward, args, b, 0);
+    return own;
+  } else {
+    return params_of<M>(p.forward, args, b);
+  }
+}
+
 template <class M, class Args> ATTNC_DEVICE decltype(auto) params_of(const BackwardParams& p, const Args& args, int b) {
   if constexpr (kIsRagged<M>) {
     const long long q_start = q_start_of<M>(p.forward, args, b), kv_start = kv_start_of<M>(p.forward, args, b);
@@ -181,9 +195,31 @@ template <class M, class Args> ATTNC_DEVICE decltype(auto) params_of(const Backw
     own.d_k = (Element*)p.d_k + kv_start * p.d_k_stride.row;
     own.d_v = (Element*)p.d_v + kv_start * p.d_v_stride.row;
     return own;
+  } else if constexpr (kIsPadded<M>) {
+    BackwardParams own = p;
+    own.forward = forward_params_of<M>(p, args, b);
+    return own;
   } else {
     return (p);
   }
+}
+
+/// Returns how many batch entries share the rows of K and V from `start` on: none if these are padding. p: as
+/// params_of() returns it.
+template <class M> ATTNC_DEVICE int batches_of_kv(const BackwardParams& p, int start) {
+  if constexpr (kIsPadded<M>)
+    if (start >= p.forward.kv_len) return 0;
+  return p.kv_batch == p.forward.batch ? 1 : p.forward.batch;
+}
+
+/// Returns the parameters by which rows of dK and dV are dealt and written: those of padding are 0. own: the ones that
+/// params_of(launch, ...) returns.
+template <class M>
+ATTNC_DEVICE const ForwardParams& with_padding(const ForwardParams& launch, const ForwardParams& own) {
+  if constexpr (kIsPadded<M>)
+    return launch;
+  else
+    return own;
 }
 
 /// Returns where rows of (b, h) begin in lse, row_max and similar arrays: [batch, q_heads, q_len]. For a ragged batch

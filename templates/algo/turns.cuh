@@ -18,20 +18,20 @@
 namespace attnc {
 
 /// Returns how many of the KV tiles before the one at `kv_start` visit the step at `q_start` < q_len, according to
-/// walk_q(). Called by a whole warp; all lanes get the same.
+/// walk_q(). p: params_of() of launch. Called by a whole warp; all lanes get the same.
 ///
 /// With bounds: walk_q() visits a Q tile if four conditions hold. Each depends on an edge that moves in one direction
 /// along KV. So the KV tiles that visit a Q tile are an interval, and the edge that moves towards 0 gives the first of
 /// them.
 template <class M, int Size, bool Lists, class Args>
-ATTNC_DEVICE int turn_of(const BackwardParams& p, const unsigned* visits, const Args& args,
-                         const typename M::Head& head, int b, int h, int q_start, int kv_start) {
+ATTNC_DEVICE int turn_of(const BackwardParams& p, const BackwardParams& launch, const unsigned* visits,
+                         const Args& args, const typename M::Head& head, int b, int h, int q_start, int kv_start) {
   const ForwardParams& f = p.forward;
   const int tile = kv_start / kBlockN;
   if constexpr (Lists) {
     const int block = kv_start >> log2_of(f.lists.kv_block), tiles_of_block = f.lists.kv_block / kBlockN;
     const long long row = b * f.lists.batch_stride + h * f.lists.head_stride + (q_start >> log2_of(f.lists.q_block));
-    const unsigned* const words = visits + row * words_of_visits(f);
+    const unsigned* const words = visits + row * words_of_visits(launch.forward);
     int before = 0;
     for (int i = threadIdx.x % 32; i <= block / 32; i += 32)
       before += __popc(i < block / 32 ? words[i] : words[i] & ((1u << block % 32) - 1));

@@ -184,5 +184,5 @@ TEST_CASE("the tables of docs/serving.md say which features combine", "[api][fea
       ++compared;
     }
   }
-  CHECK(compared == 7 * 9 + 6 * 7 + 3 * 6);
+  CHECK(compared == 7 * 9 + 6 * 7 + 4 * 7);
 }

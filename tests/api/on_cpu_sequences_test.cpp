@@ -470,6 +470,37 @@ TEST_CASE("the reference computes a ragged batch in pages as its sequences one b
   }
 }
 
+TEST_CASE("gradients of a padded batch are those of its sequences, and 0 behind their lengths", "[api]") {
+  const Paged p;
+  const Tensor dOut = drawn({2, 4, 3, 8}, 6);
+  const auto gradients = [&](const Operands& given, const TensorView& dOut) {
+    Tensor out(DType::F32, {given.q.shape[0], 4, 3, 8}), lse(DType::F32, {given.q.shape[0], 4, 3}), dQ = out;
+    std::vector<Tensor> results;
+    for (int64_t rows : {given.q.shape[2], given.k.shape[2], given.k.shape[2]})
+      results.push_back(drawn({given.q.shape[0], rows == 3 ? 4 : 2, rows, 8}, 7));
+    BackwardOperands operands{given, out.view, lse.view, dOut};
+    take(computeBackwardOnCpu(positional(), operands, {results[0].view, results[1].view, results[2].view}));
+    return results;
+  };
+  const std::vector<Tensor> all = gradients(p.whole(), dOut.view);
+  for (int64_t b : {0, 1}) {
+    const auto own = [&](TensorView tensor) {
+      tensor.data = static_cast<float*>(tensor.data) + b * tensor.stride[0], tensor.shape[0] = 1;
+      return tensor;
+    };
+    const Tensor offset = integers({1}, {b ? 8 : 26});
+    Operands alone{.q = own(p.q.view), .k = own(p.k.view), .v = own(p.v.view), .qOffsets = offset.view};
+    alone.k.shape[2] = alone.v.shape[2] = b ? 11 : 29;
+    const std::vector<Tensor> want = gradients(alone, own(dOut.view));
+    for (size_t i : {0, 1, 2}) {
+      const int64_t rows = all[i].view.shape[2], live = want[i].view.shape[2], heads = all[i].view.shape[1];
+      for (int64_t h = 0; h < heads; ++h)
+        for (int64_t at = 0; at < rows * 8; ++at)
+          CHECK(all[i].get((b * heads + h) * rows * 8 + at) == (at < live * 8 ? want[i].get(h * live * 8 + at) : 0));
+    }
+  }
+}
+
 TEST_CASE("the reference refuses gradients that no backward kernel computes", "[api]") {
   Paged p;
   Tensor dOut = drawn({2, 4, 3, 8}, 6), dQ = dOut, dK = p.k, dV = p.v;
@@ -480,8 +511,15 @@ TEST_CASE("the reference refuses gradients that no backward kernel computes", "[
     return refusalOf(computeBackwardOnCpu(Mod::identity(), operands, {.dQ = dQ.view, .dK = dK.view, .dV = dV.view}))
         .message;
   };
-  CHECK(refused(p.whole()) == "backward kernels take no KV lengths of sequences");
-  CHECK(refused(p.paged()) == "backward kernels take no KV lengths of sequences");
+  CHECK(refused(p.paged()) == "backward kernels take no pages");
+  Operands shared = p.whole();
+  shared.k.shape[0] = shared.v.shape[0] = 1;
+  CHECK(refused(shared) == "k has batch 1, and its gradient would be of sequences of different KV lengths, expected "
+                           "batch 2 as q; a batch stride of 0 repeats k and v");
+  const Tensor ends = integers({3}, {0, 1, 3});
+  Operands ragged = p.whole();
+  ragged.q.shape[0] = ragged.k.shape[0] = ragged.v.shape[0] = 1, ragged.cuSeqlensQ = ends.view;
+  CHECK(refused(ragged) == "backward kernels take no KV lengths in a ragged batch");
   Operands fp8{.q = p.q.view, .k = p.k.view, .v = p.v.view};
   fp8.k.dtype = fp8.v.dtype = DType::E4M3;
   CHECK(refused(fp8) == "backward kernels take no k and v of e4m3");

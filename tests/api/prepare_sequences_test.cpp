@@ -95,20 +95,27 @@ TEST_CASE("sequences with lengths and offsets are settled by what is given", "[a
   }
 }
 
-TEST_CASE("kernels that are no forward ones take no lengths and offsets", "[api]") {
-  const Mod causal = Mod::identity();
-  const Error source = refusalOf(test::sourcesOf(
-      Compiler(), causal, {.kind = KernelKind::Backward, .arch = "sm_80", .features = {Feature::Lengths}}));
-  CHECK(source.blame == Blame::Environment);
-  CHECK(source.message == "backward kernels take no KV lengths of sequences");
+TEST_CASE("backward kernels take lengths and offsets", "[api]") {
+  const Mod causal = mod("q_idx >= kv_idx");
   Case c;
   BackwardOperands operands{c.operands};
   operands.kvLengths = TensorView::contiguous(nullptr, DType::I32, {2});
   operands.out = operands.dOut = *c.outputs.out;
   operands.lse = TensorView::contiguous(nullptr, DType::F32, {2, 8, 1000});
   const BackwardOutputs gradients{.dQ = operands.q, .dK = operands.k, .dV = operands.v};
-  CHECK(refusalOf(Compiler().settleTraining(causal, operands, c.outputs, gradients, c.options)).message ==
-        "backward kernels take no KV lengths of sequences");
+  const auto settled = [&] {
+    return take(Compiler().settleTraining(causal, operands, c.outputs, gradients, c.options)).backward->options();
+  };
+  CHECK(settled().features.has(Feature::Lengths));
+  CHECK(settled().offsets == QueryOffsets::FromLengths);
+  CHECK(settled().family == Family::Sm90);
+  c.options.offsets = QueryOffsets::None;
+  CHECK(settled().offsets == QueryOffsets::None);
+  operands.qTangent = operands.q, operands.kTangent = operands.k, operands.vTangent = operands.v;
+  BackwardOutputs tangents = gradients;
+  tangents.outTangent = *c.outputs.out, tangents.lseTangent = operands.lse;
+  const Error error = refusalOf(Compiler().settleTraining(causal, operands, c.outputs, tangents, c.options));
+  CHECK(error.message.find("takes no tangents with KV lengths or offsets of queries") != std::string::npos);
 }
 
 TEST_CASE("a mod's rows and positions are told apart from its text on", "[api]") {

@@ -70,6 +70,7 @@ TEST_CASE("random problems have all dtypes, scales and layouts, and plans take m
                            "ragged",
                            "pages",
                            "lengths",
+                           "backward: lengths",
                            "deterministic",
                            "no lists",
                            "out of fp16",

@@ -150,6 +150,27 @@ TEST_CASE("run takes q, k and v of fp8, with scales of heads or of blocks of row
   CHECK(run(" --kernel-family sm80").exitCode == 0);
 }
 
+TEST_CASE("gradients end at kv_lengths") {
+  NamedTensors tensors = operands();
+  tensors["dout"] = tensor(DType::F32, {3, 1, 2, 8}, [](int64_t) { return 1.0; });
+  const auto dV = [&](const std::string& arguments) {
+    Folder folder;
+    REQUIRE(writeSafetensors(folder / "in.safetensors", tensors));
+    const Outcome outcome = test::attnc("run --device cpu --backward --in " + folder / "in.safetensors" + " --out " +
+                                        folder / "out.safetensors " + kCausal + arguments);
+    INFO(outcome.err);
+    REQUIRE(outcome.exitCode == 0);
+    std::vector<double> rows;
+    for (int64_t row = 0; row < 18; ++row)
+      rows.push_back(at(test::readTensors(folder / "out.safetensors")["dv"], row * 8));
+    return rows;
+  };
+  CHECK(dV("--q-offset none") == std::vector<double>{1.5, 0.5, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1.5, 0.5, 0, 0, 0, 0});
+  CHECK(std::vector<double>(dV("")).at(14) == Approx(1. / 3)); // only the last query sees it
+  CHECK_THAT(test::attnc("run --device cpu --random 1,1,1,8,8,8 --backward --page-size 8 " + kCausal).err,
+             Contains("--kv-lengths and --ragged train sequences of different lengths"));
+}
+
 TEST_CASE("a capture of that name is the mod's, and no lengths") {
   Folder folder;
   test::writeFile(folder / "m.py",
@@ -173,9 +194,6 @@ TEST_CASE("lengths that do not fit, or are not there, are refused by name") {
   tensors.erase("kv_lengths");
   refused(tensors, "--kv-lengths", "no tensor 'kv_lengths'");
   refused(tensors, "--q-offset tensor", "the kernel was compiled for q_offsets, which is not given");
-  tensors = operands();
-  tensors["dout"] = tensor(DType::F32, {3, 1, 2, 8}, [](int64_t) { return 1.0; });
-  refused(tensors, "--backward", "backward kernels take no KV lengths of sequences");
 }
 
 TEST_CASE("a tensor that nothing takes is refused if its name is nearly that of an operand") {

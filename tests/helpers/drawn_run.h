@@ -136,8 +136,7 @@ private:
     if (isInColumns) return;
     cli::SequenceOptions& sequences = options.sequences;
     sequences.ragged = below(3) == 0;
-    if (options.backward) return;
-    if (below(2)) sequences.pageSize = pick({8, 16, 64, 128});
+    if (!options.backward && below(2)) sequences.pageSize = pick({8, 16, 64, 128});
     sequences.kvLengths = !sequences.ragged && below(3) == 0;
     if (const int rows = sequences.pageSize) {
       int64_t& length = options.random->shape.kvLen;

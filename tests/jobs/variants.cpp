@@ -76,6 +76,8 @@ void addBackward(std::vector<Variant>& all) {
     add(name + " captures deterministic d64", family, arch, {.headDim = 64, .features = {Feature::Deterministic}},
         true);
     add(name + " ragged d64", family, arch, {.headDim = 64, .features = {Feature::Ragged}});
+    add(name + " lengths d64", family, arch,
+        {.headDim = 64, .features = {Feature::Lengths}, .offsets = QueryOffsets::FromLengths});
   }
   add("sm80 f32 d64", Family::Sm80, "sm_80", {.dtype = DType::F32, .headDim = 64});
   add("naive", Family::Naive, "sm_80", {.headDim = 64});

@@ -275,8 +275,9 @@ void mbarrier_arrive(unsigned barrier) {
   --of.pending;
   of.check();
 }
+void mbarrier_expect_tx(unsigned barrier, int bytes) { host::machine.mbarriers.at(barrier).bytes += bytes; }
 void mbarrier_arrive_expect_tx(unsigned barrier, int bytes) {
-  host::machine.mbarriers.at(barrier).bytes += bytes;
+  mbarrier_expect_tx(barrier, bytes);
   mbarrier_arrive(barrier);
 }
 void mbarrier_wait(unsigned barrier, unsigned parity) {

@@ -23,6 +23,8 @@
 #define __grid_constant__
 #define __launch_bounds__(...)
 #define __align__(n) __attribute__((aligned(n)))
+#define __CUDACC_VER_MAJOR__ 13
+#define __CUDACC_VER_MINOR__ 0
 
 struct float2 {
   float x, y;
@@ -155,6 +157,12 @@ inline unsigned __ballot_sync(unsigned, bool holds) {
 template <class T> T __shfl_sync(unsigned, T x, int lane) {
   return host::fromBits<T>(host::exchange(host::bitsOf(x))[unsigned(lane) % 32]);
 }
+inline int __reduce_add_sync(unsigned, int x) {
+  const uint64_t* words = host::exchange(host::bitsOf(x));
+  int sum = 0;
+  for (int i = 0; i < 32; ++i) sum += host::fromBits<int>(words[i]);
+  return sum;
+}
 template <class T> T __shfl_xor_sync(unsigned mask, T x, int lanes) {
   return __shfl_sync(mask, x, int(threadIdx.x % 32) ^ lanes);
 }
@@ -241,7 +249,8 @@ inline int atom_add_acq_rel(int* to, int x) {
   return old;
 }
 
-inline unsigned shared_address(const void*) { return 0; } // of dynamic shared memory, which is all there is
+/// A static array, of which a kernel asks for one at most, lies behind dynamic shared memory.
+inline unsigned shared_address(const void* array) { return array == host::shared ? 0 : host::kSharedBytes - 65536; }
 template <class T> void load(T& x, unsigned from) { std::memcpy(&x, host::at(from), sizeof x); }
 inline void ld_shared(int (&x)[4], unsigned from) { load(x, from); }
 inline void ld_shared(int (&x)[2], unsigned from) { load(x, from); }
@@ -260,6 +269,7 @@ inline float2 ld_shared_float2(unsigned from) {
 inline void st_shared(unsigned to, float x) { std::memcpy(host::at(to), &x, sizeof x); }
 inline void st_shared(unsigned to, int x) { std::memcpy(host::at(to), &x, sizeof x); }
 inline void st_shared(unsigned to, const float (&x)[2]) { std::memcpy(host::at(to), x, sizeof x); }
+inline void st_shared(unsigned to, const float (&x)[4]) { std::memcpy(host::at(to), x, sizeof x); }
 inline void st_shared(unsigned to, const int (&x)[2]) { std::memcpy(host::at(to), x, sizeof x); }
 inline void st_shared(unsigned to, const int (&x)[4]) { std::memcpy(host::at(to), x, sizeof x); }
 inline void fence_proxy_async() {}
@@ -288,6 +298,8 @@ inline void red_add4(float* to, float x0, float x1, float x2, float x3) {
   for (int i = 0; i < 4; ++i) atomicAdd(to + i, x[i]);
 }
 inline int load_acquire(const int* from) { return *from; }
+inline void store_release(int* to, int x) { *to = x; }
+inline void max_release(int* to, int x) { atomicMax(to, x); }
 
 inline void stmatrix_x4(unsigned to, const unsigned (&r)[4]) {
   const uint64_t* rows = host::exchange(to);
@@ -308,6 +320,7 @@ template <int Pending> void cp_async_wait_group() { host::waitForCopies(Pending)
 void mbarrier_init(unsigned barrier, int arrivals);
 inline void fence_mbarrier_init() {}
 void mbarrier_arrive(unsigned barrier);
+void mbarrier_expect_tx(unsigned barrier, int bytes);
 void mbarrier_arrive_expect_tx(unsigned barrier, int bytes);
 void mbarrier_wait(unsigned barrier, unsigned parity);
 bool mbarrier_test(unsigned barrier, unsigned parity);
@@ -324,7 +337,14 @@ void cluster_sync();
 void mbarrier_arrive_at(unsigned barrier, int rank, bool really);
 void tma_store_4d(const TensorMap& map, unsigned from, int c0, int c1, int c2, int c3);
 inline void bulk_commit_group() {}
+inline void bulk_wait() {}
 inline void bulk_wait_read() {}
+inline void fence_proxy_async_global() {}
+inline void bulk_store(float* to, unsigned from, int bytes) { std::memcpy(to, host::at(from), size_t(bytes)); }
+inline void bulk_add(float* to, unsigned from, int bytes) {
+  const float* x = (const float*)host::at(from);
+  for (int i = 0; i < bytes / 4; ++i) to[i] += x[i];
+}
 
 template <class Element> float elementAt(const unsigned char* at) {
   Element x;

@@ -966,6 +966,36 @@ class FlexTest(unittest.TestCase):
         for x, y in zip(actual, torch.autograd.grad(expected.sum(), (q, mod.table))):
             self.near(x, y)
 
+    def test_gradients_of_padded_batches(self):
+        """The operator with kv_lengths. Queries stand at the last keys; rows of k and v behind a length are NaN."""
+        text = attnc.Mod.parse("q_idx >= kv_idx").ir
+        for device in self.each_device():
+            q, k, v = operands(device)
+            generator = torch.Generator().manual_seed(3)
+            for lengths in ([KV_LEN, 77], [0, 1]):
+                lengths = torch.tensor(lengths, dtype=torch.int32, device=device)
+                is_live = torch.arange(KV_LEN, device=device) < lengths[:, None]
+                poisoned = [
+                    torch.where(is_live[:, None, :, None], x.detach(), torch.nan).requires_grad_() for x in (k, v)
+                ]
+                live = lambda b, h, q, k: (q + lengths[b] - Q_LEN >= k) & (k < lengths[b])  # noqa: B023, E731
+                out, lse, _ = torch.ops.attnc.attention(
+                    text, q, *poisoned, [], [], D**-0.5, "", False, lengths, None, 0, None
+                )
+                expected, of_rows = by_definition(None, live, q, k, v)
+                dout, dlse = (torch.randn(x.shape, generator=generator).to(x) for x in (out, lse))
+                has_keys = of_rows.isfinite()
+                actual = torch.autograd.grad([out, lse], [q, *poisoned], [dout, dlse])
+                wanted = torch.autograd.grad(
+                    [expected, of_rows[has_keys]], [q, k, v], [dout.to(expected), dlse[has_keys].to(expected)]
+                )
+                limit = 2e-5 if device == "cpu" else 2e-3
+                self.near(out, expected, limit)
+                for x, y in zip(actual, wanted):
+                    self.near(x, y, limit)
+                for x in actual[1:]:
+                    self.assertFalse(x.masked_select(~is_live[:, None, :, None]).any())
+
     def test_tables_that_are_too_short(self):
         q, k, v = operands("cpu", requires_grad=False)
         short = {"slopes": 3, "of_q": Q_LEN - 1, "of_kv": KV_LEN - 1, "groups": 1, "of_batch": 1}

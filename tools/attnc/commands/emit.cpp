@@ -240,7 +240,7 @@ void addEmit(CLI::App& app, int& exitCode) {
   options.target.addTo(command);
   command.add_flag("--block-sparse", options.blockSparse, "The kernel walks the lists of a block mask (128 x 128)");
   options.sequences.addTo(
-      command, "Forward, decode: the kernel takes a KV length for each sequence; ir shows what of it",
+      command, "The kernel takes a KV length for each sequence; ir shows what of it",
       "Forward, decode: K and V lie in pages of N rows: 1, 2, 4, 8, 16, 32, 64, 128, 256; --kv-lengths follows");
   options.sequences.addRagged(command, "The kernel takes sequences that lie one behind the other, [total, H, D]");
   options.gradients.addTo(command);

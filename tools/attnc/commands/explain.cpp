@@ -194,7 +194,7 @@ void addExplain(CLI::App& app, int& exitCode) {
   command.add_option("--seed", options.seed, "Of captures that are drawn")->capture_default_str()->check(checkSeed);
   addSets(command, options.sets);
   options.sequences.addTo(
-      command, "Forward, decode: the kernel takes a KV length for each sequence",
+      command, "The kernel takes a KV length for each sequence",
       "Forward, decode: K and V lie in pages of N rows: 1, 2, 4, 8, 16, 32, 64, 128, 256; --kv-lengths follows");
   options.sequences.addRagged(command, "The kernel takes sequences that lie one behind the other, [total, H, D]");
   options.gradients.addTo(command);

@@ -266,7 +266,7 @@ void addRun(CLI::App& app, int& exitCode) {
                    "[B, H, Q_LEN], which may be missing. Writes dq, dk, dv, d_<capture>, and lse");
   options.sequences.addTo(
       command,
-      "Forward, decode: each sequence has a KV length. --random draws them; a file with the i32 tensor\n"
+      "Each sequence has a KV length. --random draws them; a file with the i32 tensor\n"
       "kv_lengths [B] has them without the flag",
       "Forward, decode: K and V of --random lie in pages of N rows, in any order: 1, 2, 4, 8, 16, 32, 64,\n"
       "128, 256. A file with the i32 tensor page_table [B, N] has pages without the flag");

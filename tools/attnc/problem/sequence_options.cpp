@@ -19,10 +19,9 @@ void SequenceOptions::addTo(CLI::App& command, const char* helpOfLengths, const 
                        fmt::join(kPageSizes, ", "));
   };
   command.add_option("--page-size", pageSize, helpOfPages)->check(isPageSize);
-  addChoice(
-      command, "--q-offset", qOffset, "FROM", {"none", "lengths", "tensor"},
-      "Forward, decode: where the queries of each sequence stand. none: from 0 on; lengths: the last query at the\n"
-      "last key (default where there are KV lengths); tensor: from where a tensor q_offsets [B] says");
+  addChoice(command, "--q-offset", qOffset, "FROM", {"none", "lengths", "tensor"},
+            "Where the queries of each sequence stand. none: from 0 on; lengths: the last query at the\n"
+            "last key (default where there are KV lengths); tensor: from where a tensor q_offsets [B] says");
 }
 
 void SequenceOptions::addRagged(CLI::App& command, const char* help) { command.add_flag("--ragged", ragged, help); }
@@ -44,15 +43,10 @@ void SequenceOptions::checkPages(int64_t kvLen) const {
 }
 
 void SequenceOptions::check(bool isForward) const {
-  if (isForward) return;
-  const auto refuse = [](const char* option) {
-    throw wrongUsage(
-        option, "is of forward and decode kernels, and this is a backward kernel",
-        fmt::format("leave {} out, or the backward pass; --ragged trains sequences of different lengths", option));
-  };
-  if (kvLengths) refuse("--kv-lengths");
-  if (pageSize) refuse("--page-size");
-  if (!qOffset.empty() && !ragged) refuse("--q-offset");
+  if (pageSize && !isForward)
+    throw wrongUsage("--page-size", "is of forward and decode kernels, and this is a backward kernel",
+                     "leave --page-size out, or the backward pass; --kv-lengths and --ragged train sequences of "
+                     "different lengths");
 }
 
 } // namespace attnc::cli

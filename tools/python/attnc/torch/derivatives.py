@@ -80,6 +80,10 @@ def _tangents_of(launch, names, gradients, primals, out, lse, dout, dlse, direct
             "a ragged batch has no second derivatives and no tangents: give its rows to flex_attention as one sequence, "
             "with a mask_mod, document[q_idx] == document[kv_idx]"
         )
+    if launch.sequences.kv_lengths is not None:
+        raise NotImplementedError(
+            "a padded batch has no second derivatives and no tangents: give flex_attention a mask_mod, kv_idx < lengths[b]"
+        )
     q, k, v, *captured = primals
     tensors = dict(zip(names, captured))
     for name, direction, tensor in zip(names, directions[3:], captured):

@@ -129,20 +129,20 @@ def _fake_attention_backward(*arguments):
 
 def _save(ctx, inputs, output):
     text, q, k, v, captured, *numbers, kv_lengths, cu_seqlens, longest, fp8 = inputs
-    ctx.saved = text, numbers, kv_lengths is not None, longest, fp8
-    ctx.save_for_backward(q, k, v, *output[:2], cu_seqlens, *captured)
+    ctx.saved = text, numbers, longest, fp8
+    ctx.save_for_backward(q, k, v, *output[:2], kv_lengths, cu_seqlens, *captured)
     ctx.set_materialize_grads(False)
 
 
 def _backward(ctx, dout, dlse, _):
-    q, k, v, out, lse, cu_seqlens, *captured = ctx.saved_tensors
-    text, numbers, has_lengths, *others = ctx.saved
+    q, k, v, out, lse, kv_lengths, cu_seqlens, *captured = ctx.saved_tensors
+    text, numbers, *others = ctx.saved
     scalars, _, wanted, _ = numbers
-    if wanted is None or has_lengths:
-        raise RuntimeError("attnc::attention has gradients where `wanted` is given and `kv_lengths` are not")
+    if wanted is None:
+        raise RuntimeError("attnc::attention has gradients where `wanted` is given")
     if dout is None:
         dout = torch.zeros_like(out)
-    arguments, (names, _) = (text, q, k, v, captured, *numbers, None, cu_seqlens, *others), _names_of(_text_of(text))
+    arguments, (names, _) = (text, q, k, v, captured, *numbers, kv_lengths, cu_seqlens, *others), _names_of(_text_of(text))
     if torch.is_grad_enabled() or transform() is not None:
         dq, dk, dv, *of_captures = gradients_of(_launch_of(arguments)[0], names, dout, dlse, out, lse, q, k, v, *captured)
     else:

@@ -1,0 +1,236 @@
+// Backward kernels of padded batches, run on the host, against the fp64 reference. Rows of k and v behind a sequence's
+// length are NaN, and so is what gradients are written to.
+#include "api/mod_impl.h"
+#include "attnc/attnc.h"
+#include "helpers/ragged_lists.h"
+#include "kernels/findings.h"
+#include "kernels/host_launch.h"
+#include "kernels/host_tensor.h"
+
+#include <catch2/catch.hpp>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <cmath>
+#include <limits>
+#include <random>
+
+using namespace attnc;
+using test::Tensor;
+
+namespace {
+
+struct Case {
+  Family family = Family::Naive;
+  DType dtype = DType::F32;
+  int headDim = 16, headDimV = 16;
+  std::vector<int32_t> lengths = {75, 0, 1, 33};
+  int64_t qLen = 40, kvLen = 75, kvHeads = 1;
+  std::string mod = "q_idx >= kv_idx";
+  std::vector<int32_t> offsets = {}; ///< empty: the last query stands at the last key
+  bool hasLists = false, deterministic = false;
+  double tolerance = 1e-5; ///< relative to the largest element
+};
+
+std::string paramsOf(const plan::Stage& stage) {
+  const std::string& name = stage.templateName;
+  const auto isOneOf = [&](std::initializer_list<const char*> names) {
+    return std::find(names.begin(), names.end(), name) != names.end();
+  };
+  return isOneOf({"backward_captures.cu", "backward_captures_naive.cu", "backward_sinks.cu"}) ? "CaptureParams"
+         : isOneOf({"backward_captures_out.cu"})                                              ? "CaptureOutputParams"
+         : isOneOf({"backward_sm80.cu", "backward_finish_sm80.cu"})                           ? "BackwardParamsSm80"
+         : name.find("sm90") != std::string::npos || isOneOf({"backward_visits.cu"})          ? "BackwardParamsSm90"
+                                                                                              : "BackwardParams";
+}
+
+void fill(const Tensor& tensor, int64_t begin, int64_t end, double value) {
+  for (int64_t i = begin; i < end; ++i) writeElement(static_cast<char*>(tensor.view.data), tensor.view.dtype, i, value);
+}
+
+void check(const Case& c) {
+  if (!test::isCaseDue()) return;
+  INFO(fmt::format("{} {} d{}/{}, lengths {}, offsets {}, {} x {}, lists {}, deterministic {}\n{}",
+                   familyName(c.family), dtypeName(c.dtype), c.headDim, c.headDimV, c.lengths, c.offsets, c.qLen,
+                   c.kvLen, c.hasLists, c.deterministic, c.mod));
+  constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+  std::mt19937 random(3);
+  const auto batch = int64_t(c.lengths.size());
+  const Mod mod = take(Mod::parse(c.mod));
+  const auto drawn = [&](int64_t heads, int64_t rows, int dim) {
+    return Tensor(c.dtype, {batch, heads, rows, dim}, random);
+  };
+  const Tensor q = drawn(2, c.qLen, c.headDim), k = drawn(c.kvHeads, c.kvLen, c.headDim),
+               v = drawn(c.kvHeads, c.kvLen, c.headDimV), out = drawn(2, c.qLen, c.headDimV),
+               dOut = drawn(2, c.qLen, c.headDimV);
+  const Tensor lse(DType::F32, {batch, 2, c.qLen}, random), dLse(DType::F32, {batch, 2, c.qLen}, random);
+  for (int64_t b = 0; b < batch; ++b)
+    for (int64_t head = b * c.kvHeads; head < (b + 1) * c.kvHeads; ++head)
+      for (const auto& [tensor, dim] : {std::pair(&k, c.headDim), {&v, c.headDimV}})
+        fill(*tensor, (head * c.kvLen + c.lengths[size_t(b)]) * dim, (head + 1) * c.kvLen * dim, kNan);
+  std::vector<int32_t> lengths = c.lengths, offsets = c.offsets;
+  BackwardOperands operands{{.q = q.view, .k = k.view, .v = v.view}, out.view, lse.view, dOut.view, dLse.view};
+  operands.kvLengths = TensorView::contiguous(lengths.data(), DType::I32, {batch});
+  if (!offsets.empty()) operands.qOffsets = TensorView::contiguous(offsets.data(), DType::I32, {batch});
+  Captures captures, ofCaptures, wantedOfCaptures;
+  const Tensor slopes(DType::F32, {2}, random), dSlopes(DType::F32, {2}, random), wanted(DType::F32, {2}, random);
+  const bool learns = !mod.captures().empty();
+  if (learns) captures.set("slopes", slopes.view), ofCaptures.set("slopes", dSlopes.view);
+  if (learns) wantedOfCaptures.set("slopes", wanted.view);
+  fill(dSlopes, 0, 2, 0); // as a launch finds it
+  operands.captures = &captures;
+  BlockMask lists;
+  BlockMaskView view;
+  if (c.hasLists) {
+    lists =
+        take(BlockMask::fromLists(test::DrawnLists({batch, 2, c.qLen, c.kvLen, 128, 128}, random).view)).withColumns();
+    view = lists.view();
+    operands.blockMask = &view;
+  }
+  take(computeOnCpu(mod, operands, {.out = out.view, .lse = lse.view}));
+  const auto gradients = [&] {
+    std::vector<Tensor> all; // moved, never copied
+    for (const Tensor* like : {&q, &k, &v})
+      all.emplace_back(c.dtype, std::vector<int64_t>(like->view.shape.begin(), like->view.shape.begin() + 4), random);
+    for (const Tensor& each : all) fill(each, 0, each.view.elements(), kNan);
+    return all;
+  };
+  const std::vector<Tensor> got = gradients(), want = gradients();
+  take(computeBackwardOnCpu(mod, operands, {want[0].view, want[1].view, want[2].view, &wantedOfCaptures}));
+  KernelOptions options = optionsOf(operands, {}, {.arch = c.family == Family::Sm90 ? "sm_90a" : "sm_80"});
+  options.kind = KernelKind::Backward, options.family = c.family;
+  options.features.set(Feature::Deterministic, c.deterministic);
+  if (learns) options.gradients = {"slopes"};
+  test::launchOnHost(mod, options, operands, {}, {got[0].view, got[1].view, got[2].view, &ofCaptures}, {}, paramsOf);
+  const auto compare = [&](const char* name, const TensorView& got, const TensorView& want) {
+    const auto at = [](const TensorView& of, int64_t i) -> double {
+      return readElement(static_cast<const char*>(of.data), of.dtype, i).real;
+    };
+    double largest = 0, error = 0;
+    for (int64_t i = 0; i < want.elements(); ++i) {
+      largest = std::max(largest, std::fabs(at(want, i)));
+      const double difference = std::fabs(at(got, i) - at(want, i));
+      error = std::max(error, std::isfinite(difference) ? difference : std::numeric_limits<double>::infinity());
+    }
+    INFO(name << ": " << error << " of " << largest);
+    CHECK(largest > 0);
+    CHECK(error <= c.tolerance * largest);
+  };
+  for (size_t i : {0, 1, 2}) compare(std::array{"dq", "dk", "dv"}[i], got[i].view, want[i].view);
+  if (learns) compare("d_slopes", dSlopes.view, wanted.view);
+  for (int64_t b = 0; b < batch; ++b)
+    for (int64_t head = b * c.kvHeads; head < (b + 1) * c.kvHeads; ++head)
+      for (int64_t row = c.lengths[size_t(b)]; row < c.kvLen; ++row)
+        CHECK(got[1].at({b, head % c.kvHeads, row, 0}) == 0);
+}
+
+const std::string kLearned = "slopes: f32[H]\n"
+                             "def score_mod(score, b, h, q_idx, kv_idx):\n"
+                             "  return score + slopes[h] * (kv_idx - q_idx) * 0.1\n"
+                             "def mask_mod(b, h, q_idx, kv_idx):\n  return (kv_idx * 3 + q_idx) % 7 != 0\n"
+                             "def sink_mod(b, h, q_idx):\n  return slopes[h]\n";
+
+} // namespace
+
+TEST_CASE("naive backward kernels end at KV lengths", "[on-host][lengths]") {
+  check({});
+  check({.kvHeads = 2, .offsets = {0, 0, 3, 35}});
+  check({.mod = kLearned});
+  check({.lengths = {260, 0, 129}, .qLen = 140, .kvLen = 260, .mod = "(q_idx + kv_idx) % 3 != 0", .hasLists = true});
+}
+
+TEST_CASE("backward kernels of mma.sync end at KV lengths", "[on-host][lengths]") {
+  constexpr Family kSm80 = Family::Sm80;
+  const std::string unbounded = "(q_idx + kv_idx) % 3 != 0";
+  check({.family = kSm80,
+         .dtype = DType::F16,
+         .headDim = 64,
+         .headDimV = 64,
+         .lengths = {200, 0, 1, 129},
+         .qLen = 70,
+         .kvLen = 200,
+         .tolerance = 6e-3});
+  check({.family = kSm80,
+         .dtype = DType::F16,
+         .headDim = 72,
+         .headDimV = 64,
+         .lengths = {128, 70},
+         .qLen = 70,
+         .kvLen = 200,
+         .kvHeads = 2,
+         .mod = kLearned,
+         .offsets = {0, 9},
+         .tolerance = 6e-3});
+  check({.family = kSm80,
+         .dtype = DType::F16,
+         .headDim = 64,
+         .headDimV = 64,
+         .lengths = {260, 0, 129},
+         .qLen = 140,
+         .kvLen = 260,
+         .mod = unbounded,
+         .hasLists = true,
+         .tolerance = 6e-3});
+  check({.family = kSm80,
+         .dtype = DType::F16,
+         .headDim = 16,
+         .headDimV = 16,
+         .lengths = {200, 0, 65},
+         .qLen = 70,
+         .kvLen = 200,
+         .mod = kLearned,
+         .deterministic = true,
+         .tolerance = 6e-3});
+}
+
+TEST_CASE("backward kernels of Hopper end at KV lengths", "[on-host][lengths]") {
+  constexpr Family kSm90 = Family::Sm90;
+  const std::string unbounded = "(q_idx + kv_idx) % 3 != 0";
+  check({.family = kSm90,
+         .dtype = DType::F16,
+         .headDim = 64,
+         .headDimV = 64,
+         .lengths = {260, 0, 1, 129},
+         .qLen = 70,
+         .kvLen = 260,
+         .tolerance = 6e-3});
+  check({.family = kSm90,
+         .dtype = DType::F16,
+         .headDim = 128,
+         .headDimV = 128,
+         .lengths = {200, 0, 70},
+         .qLen = 70,
+         .kvLen = 200,
+         .kvHeads = 2,
+         .mod = kLearned,
+         .offsets = {0, 9, 30},
+         .tolerance = 6e-3});
+  check({.family = kSm90,
+         .dtype = DType::F16,
+         .headDim = 64,
+         .headDimV = 64,
+         .lengths = {300, 0, 129},
+         .qLen = 140,
+         .kvLen = 300,
+         .mod = unbounded,
+         .hasLists = true,
+         .deterministic = true,
+         .tolerance = 6e-3});
+  check({.family = kSm90,
+         .dtype = DType::F16,
+         .headDim = 192,
+         .headDimV = 128,
+         .lengths = {200, 0, 70},
+         .qLen = 70,
+         .kvLen = 200,
+         .tolerance = 6e-3});
+  check({.family = kSm90,
+         .dtype = DType::F16,
+         .headDim = 256,
+         .headDimV = 256,
+         .lengths = {130, 0, 70},
+         .qLen = 70,
+         .kvLen = 130,
+         .mod = unbounded,
+         .tolerance = 6e-3});
+}
