@@ -23,6 +23,8 @@
 #define __grid_constant__
 #define __launch_bounds__(...)
 #define __align__(n) __attribute__((aligned(n)))
+#define __CUDACC_VER_MAJOR__ 13
+#define __CUDACC_VER_MINOR__ 0
 
 struct float2 {
   float x, y;
@@ -152,6 +154,12 @@ inline unsigned __ballot_sync(unsigned, bool holds) {
   for (int i = 0; i < 32; ++i) bits |= unsigned(words[i]) << i;
   return bits;
 }
+inline int __reduce_add_sync(unsigned, int x) {
+  const uint64_t* words = host::exchange(host::bitsOf(x));
+  int sum = 0;
+  for (int i = 0; i < 32; ++i) sum += host::fromBits<int>(words[i]);
+  return sum;
+}
 template <class T> T __shfl_sync(unsigned, T x, int lane) {
   return host::fromBits<T>(host::exchange(host::bitsOf(x))[unsigned(lane) % 32]);
 }
@@ -260,6 +268,7 @@ inline float2 ld_shared_float2(unsigned from) {
 inline void st_shared(unsigned to, float x) { std::memcpy(host::at(to), &x, sizeof x); }
 inline void st_shared(unsigned to, int x) { std::memcpy(host::at(to), &x, sizeof x); }
 inline void st_shared(unsigned to, const float (&x)[2]) { std::memcpy(host::at(to), x, sizeof x); }
+inline void st_shared(unsigned to, const float (&x)[4]) { std::memcpy(host::at(to), x, sizeof x); }
 inline void st_shared(unsigned to, const int (&x)[2]) { std::memcpy(host::at(to), x, sizeof x); }
 inline void st_shared(unsigned to, const int (&x)[4]) { std::memcpy(host::at(to), x, sizeof x); }
 inline void fence_proxy_async() {}
@@ -288,6 +297,9 @@ inline void red_add4(float* to, float x0, float x1, float x2, float x3) {
   for (int i = 0; i < 4; ++i) atomicAdd(to + i, x[i]);
 }
 inline int load_acquire(const int* from) { return *from; }
+inline void store_release(int* to, int x) { *to = x; }
+inline void max_release(int* to, int x) { *to = max(*to, x); }
+inline void fence_proxy_async_global() {}
 
 inline void stmatrix_x4(unsigned to, const unsigned (&r)[4]) {
   const uint64_t* rows = host::exchange(to);
@@ -309,6 +321,7 @@ void mbarrier_init(unsigned barrier, int arrivals);
 inline void fence_mbarrier_init() {}
 void mbarrier_arrive(unsigned barrier);
 void mbarrier_arrive_expect_tx(unsigned barrier, int bytes);
+void mbarrier_expect_tx(unsigned barrier, int bytes);
 void mbarrier_wait(unsigned barrier, unsigned parity);
 bool mbarrier_test(unsigned barrier, unsigned parity);
 
@@ -325,6 +338,11 @@ void mbarrier_arrive_at(unsigned barrier, int rank, bool really);
 void tma_store_4d(const TensorMap& map, unsigned from, int c0, int c1, int c2, int c3);
 inline void bulk_commit_group() {}
 inline void bulk_wait_read() {}
+inline void bulk_wait() {}
+inline void bulk_store(float* to, unsigned from, int bytes) { std::memcpy(to, host::at(from), size_t(bytes)); }
+inline void bulk_add(float* to, unsigned from, int bytes) {
+  for (int i = 0; i < bytes / 4; ++i) atomicAdd(to + i, ld_shared_float(from + 4 * unsigned(i)));
+}
 
 template <class Element> float elementAt(const unsigned char* at) {
   Element x;
