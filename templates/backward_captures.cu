@@ -1,6 +1,7 @@
 // Gradients of captured tensors and scalars, with mma.sync and cp.async, for sm_80 and later.
 //
-//   P = exp(mod(scale Q K^T) - lse),  G = P (dO V^T - delta): the gradient of score_mod's result, 0 where masked
+//   P = exp(mod(scale Q K^T) - lse),  G = P (dO V^T - delta): the gradient of score_mod's result, 0 where masked; for
+//   outputs of the mod see algo/output_gradients.cuh
 //   d_capture[offset] += value(scale Q K^T, G)    for each place where the mod reads a capture
 //
 // A CTA owns kBlockM rows of Q, 16 per warp, and walks KV in steps of kBlockN columns, as the forward kernel does.
@@ -101,6 +102,14 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
       step_bias.catch_up(place);
       if constexpr (kHasProbMod<Mod>)
         scale_weights<Mod>(g, args, RowSite<Mod, 1, OwnColumns>{f, args, place, step, {}});
+      if constexpr (kHasOutputGradients<Mod>)
+        at_each_score(products, f, args, place, step, OwnColumns{},
+                      [&](float&, const Mod::Row& row, const Mod::Col& col, Coord at, int r, int n, int e) {
+                        const float weight = bias[r] == negative_infinity()
+                                                 ? 0.f
+                                                 : ptx::ex2(step_bias.exponent(s.at(r, n, e), r, place));
+                        g.at(r, n, e) += output_gradient<Mod>(args, place.head, row, col, at, weight);
+                      });
 #pragma unroll
       for (int r = 0; r < 2; ++r)
 #pragma unroll

@@ -1,5 +1,6 @@
 // Runs before the backward pass. Computes delta = rowsum(dO O) - d_lse, which is subtracted from the gradients of
-// weights, and marks rows with a large lse for backward_large.cu. Any sm.
+// weights, and marks rows with a large lse for backward_large.cu. If outputs of the mod have gradients, delta holds the
+// row's sum of what they give, to which it adds. Any sm.
 //
 // A CTA takes kBlockM rows of a head; some lanes of a warp share a row and take 16 bytes each at a time. Grid: q tiles
 // * q_heads * batch, in one dimension. Threads: 32 kWarps. No shared memory.
@@ -59,6 +60,7 @@ extern "C" __global__ void __launch_bounds__(32 * kWarps)
 #pragma unroll
       for (int lanes = kLanes / 2; lanes; lanes /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, lanes);
       const long long index = row_of_all(f, b, h, inside);
+      if constexpr (kHasOutputGradients<Mod>) sum += p.delta[index];
       if (lane == 0 && q_idx < f.q_len) p.delta[index] = sum - (p.d_lse ? p.d_lse[index] : 0.f);
     }
   const bool any = __any_sync(0xffffffffu, is_large(lse));

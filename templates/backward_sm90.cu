@@ -94,6 +94,7 @@ static_assert(Memory::kBytes == kSharedBytes, "the host asks for another size: s
 
 struct Consumer : RowConsumerParts<Consumer, Memory, kTight> {
   static_assert(!kSumsDiagonals || kSplit == 1, "sums take dS when it is complete");
+  static_assert(!kHasOutputGradients<Mod> || kSplit == 1, "outputs give to all weights at once");
 
   /// Adds a step's dS to the sums along diagonals. It begins at row `q_start` of Q and `kv_row`, the warp's first one
   /// of KV.
@@ -126,10 +127,11 @@ struct Consumer : RowConsumerParts<Consumer, Memory, kTight> {
     d_v.fill(0.f);
     KvPlace<Mod> place;
     Step step = {0, 0};
-    DeltaOf<Table, kLateDelta> delta;              // of the last step
-    bool has_older = false;                        // steps before the last one
-    int last_tile = -1;                            // of q, for the step whose dQ comes next
-    table_of<Memory>(shared, 0).load_delta(delta); // meaningless yet, but its address must be one
+    if constexpr (kHasOutputGradients<Mod>) weights = {}; // outputs give nothing to the step before the first
+    DeltaOf<Table, kLateDelta> delta;                     // of the last step
+    bool has_older = false;                               // steps before the last one
+    int last_tile = -1;                                   // of q, for the step whose dQ comes next
+    table_of<Memory>(shared, 0).load_delta(delta);        // meaningless yet, but its address must be one
     if (tail) clear_kv_tail(k_tile(), f.kv_len - tile.start, group);
     int first_slot = 0; // ragged batch: the sequence's first slot of tiles of Q
     if constexpr (kIsRagged<Mod>) first_slot = q_slot_of<Mod, kBlockM>(p.base.forward, args, tile.b, 0);
@@ -141,7 +143,12 @@ struct Consumer : RowConsumerParts<Consumer, Memory, kTight> {
       const bool last_masked = tail || step.flags & kStepMasked;
       DqSums::Part d_q;
       wgmma::wait<1>(d_p); // dP is complete
-      if (last_masked) {
+      if constexpr (kHasOutputGradients<Mod>) {
+        const Table last = table_of<Memory>(shared, q.slot_before());
+        find_gradients<0, kGroups>(d_p, weights, d_s,
+                                   DeltaOfOutputs{delta, weights.weights, f, args, place, last, step});
+        if (last_masked) drop_dead<0, kGroups>(d_s, weights.rates());
+      } else if (last_masked) {
         find_gradients<0, kFirst>(d_p, weights, d_s, delta);
         drop_dead<0, kFirst>(d_s, weights.rates());
       } else {

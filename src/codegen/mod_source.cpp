@@ -224,8 +224,8 @@ std::string hooksText(const Program& program, llvm::ArrayRef<Body> bodies,
           hook);
   for (auto [role, arguments] : {std::pair(&ir::kTScore, "float score, float score_tangent"),
                                  {&ir::kTDScore, "float score, float grad, float score_tangent, float grad_tangent"},
-                                 {&ir::kProbGradient, "float score, float prob"},
-                                 {&ir::kScoreGradient, "float score, float prob"}})
+                                 {&ir::kProbGradient, "float score, auto prob"},
+                                 {&ir::kScoreGradient, "float score, auto prob"}})
     if (const Hook* hook = hookOf(program, *role))
       add("float",
           fmt::format("{}(const ModArgs& args, const Head& head, const Row& row, const Col& col, Coord at,\n"
@@ -436,6 +436,7 @@ Written writeStruct(const Program& program, const analysis::ModFacts& facts, con
   if (facts.drops) addFlag("kDrops", true);
   if (facts.isWeight) addFlag("kIsWeight", true);
   if (sink) addFlag("kHasSink", true);
+  if (hookOf(program, ir::kProbGradient)) addFlag("kHasOutputGradients", true);
   if (dScore) addFlag("kPassesGradient", facts.passesGradient);
   if (dScore) addFlag("kKeepsGradient", facts.keepsGradient);
   if (hookOf(program, ir::kKvLength)) addFlag("kHasLengths", true);

@@ -2,6 +2,7 @@
 #include "families/backward_delta.h"
 
 #include "families/backward_one_walk.h"
+#include "families/reductions.h"
 #include "families/tangents.h"
 
 #include <llvm/Support/MathExtras.h>
@@ -17,7 +18,7 @@ std::string unservedByBackwardNaive(const Request& request) {
 
 std::string unservedByBackwardSm80(const Request& request) {
   if (request.options.features.has(Feature::Tangents)) return unservedTangents(request, Family::Sm80);
-  return request.mod->facts.hasProbMod ? "takes no prob_mod" : "";
+  return request.mod->facts.hasProbMod ? "takes no prob_mod" : unservedOutputGradients(request);
 }
 
 Plan planBackwardNaive(const Request& request) {
@@ -121,7 +122,8 @@ const FamilyRow kBackwardSm80{.kind = KernelKind::Backward,
                               .walksBounds = true,
                               .takesProbMods = FamilyRow::ProbMods::All, // with tangents
                               .takes = {Feature::Lengths, Feature::Offsets, Feature::Ragged, Feature::BlockMask,
-                                        Feature::F32, Feature::Gradients, Feature::Deterministic, Feature::Tangents},
+                                        Feature::F32, Feature::Gradients, Feature::Deterministic, Feature::Tangents,
+                                        Feature::Reductions},
                               .unserved = unservedByBackwardSm80,
                               .plan = planBackwardSm80,
                               .candidates = backwardSm80Candidates,

@@ -1,6 +1,7 @@
 // Gradients with wgmma and TMA on Hopper. The tiles were measured: bench/notes/backward.md has the figures.
 #include "families/backward_delta.h"
 
+#include "families/reductions.h"
 #include "families/row_table.h"
 #include "families/tangents.h"
 #include "launch/tensor_maps.h"
@@ -157,9 +158,9 @@ bool fitsOneWarpgroup(const Request& request, const BackwardTile& shape) {
          backwardSharedBytes(backwardConfig(request, shape), *request.mod) <= request.arch.sharedBytesPerCta();
 }
 
-/// Steps have 128 rows up to head dim 64, unless score() is called for each score: that takes registers. Turns save
-/// memory time, but cost time in the storers, and in the producer if it must look turns up in lists: long steps always
-/// take them, short ones where walks are short. The default comes first.
+/// Steps have 128 rows up to head dim 64, unless score() or prob_gradient() is called for each score: that takes
+/// registers. Turns save memory time, but cost time in the storers, and in the producer if it must look turns up in
+/// lists: long steps always take them, short ones where walks are short. The default comes first.
 std::vector<BackwardTile> backwardTiles(const Request& request) {
   const KernelOptions& options = request.options;
   const BackwardTile wide{{64, 64, 8}}, tall{{64, 128, 8}};
@@ -171,7 +172,8 @@ std::vector<BackwardTile> backwardTiles(const Request& request) {
   if (!options.blockSparse && !options.features.has(Feature::Deterministic) &&
       backwardSharedBytes(backwardConfig(request, turning), *request.mod) <= request.arch.sharedBytesPerCta())
     tiles.push_back(turning);
-  if (options.headDim <= 64 && request.mod->facts.form != analysis::ScoreForm::General)
+  if (options.headDim <= 64 && request.mod->facts.form != analysis::ScoreForm::General &&
+      !options.features.has(Feature::Reductions))
     tiles.insert(tiles.begin(), {{128, 128, 8}});
   return tiles;
 }
@@ -216,7 +218,10 @@ std::string unservedByBackwardSm90(const Request& request) {
   const KernelOptions& options = request.options;
   if (request.arch.capability != 90 || !request.arch.specific) return "needs arch sm_90a";
   if (options.features.has(Feature::Tangents)) return unservedTangents(request, Family::Sm90);
+  if (std::string why = unservedOutputGradients(request); !why.empty()) return why;
   const bool wide = isWide(chosenTile(request).tile.blockN);
+  if (options.features.has(Feature::Reductions) && (wide || isLong(options.headDim)))
+    return "takes no gradients of outputs with these head dims";
   if (request.mod->facts.hasProbMod && (wide || isLong(options.headDim)))
     return "takes no dropout with these head dims";
   if (wide && options.features.has(Feature::Deterministic))
@@ -327,7 +332,8 @@ const FamilyRow kBackwardSm90{.kind = KernelKind::Backward,
                               .walksBounds = true,
                               .takesProbMods = FamilyRow::ProbMods::Drops,
                               .takes = {Feature::Lengths, Feature::Offsets, Feature::Ragged, Feature::BlockMask,
-                                        Feature::Gradients, Feature::Deterministic, Feature::Tangents},
+                                        Feature::Gradients, Feature::Deterministic, Feature::Tangents,
+                                        Feature::Reductions},
                               .unserved = unservedByBackwardSm90,
                               .plan = planBackwardSm90,
                               .candidates = backwardSm90Candidates,

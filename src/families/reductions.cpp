@@ -1,6 +1,7 @@
 #include "families/reductions.h"
 
 #include "attnc/captures.h"
+#include "ir/walk.h"
 #include "launch/kernel_options.h"
 #include "launch/tensor_maps.h"
 #include "support/ceil_div.h"
@@ -10,6 +11,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <llvm/ADT/STLExtras.h>
+#include <llvm/ADT/Sequence.h>
 #include <llvm/Support/MathExtras.h>
 
 namespace attnc::plan {
@@ -87,8 +89,8 @@ int tileBytes(const codegen::Config& config) {
 /// Whether templates/reductions_sm80.cu serves a request; else the naive one does.
 bool takesTiles(const Request& request) {
   const KernelOptions& options = request.options;
-  const Features others = options.features.without(
-      {Feature::Lengths, Feature::Appends, Feature::RowMax, Feature::VInK, Feature::Reductions});
+  const Features others = options.features.without({Feature::Lengths, Feature::Appends, Feature::RowMax, Feature::VInK,
+                                                    Feature::Reductions, Feature::Deterministic});
   const int most = options.dtype == DType::F32 ? 128 : 256;
   return request.family->family != Family::Naive && others.empty() && !options.pageSize && options.headDim <= most;
 }
@@ -99,11 +101,12 @@ bool takesTiles(const Request& request) {
 codegen::Config configSm90(const Request& request) {
   const KernelOptions& options = request.options;
   const analysis::ScoreForm form = request.mod->facts.form;
-  const bool isShort = form == analysis::ScoreForm::Identity || form == analysis::ScoreForm::Linear;
+  const bool isShort = options.kind == KernelKind::Forward &&
+                       (form == analysis::ScoreForm::Identity || form == analysis::ScoreForm::Linear);
   const int block = options.blockSparse ? std::min(options.maskQBlock, options.maskKvBlock) : 256;
   const int warps = options.headDim <= 128 && block == 256 ? 16 : 8;
   codegen::Config config = configOf(options, {16 * warps, isShort ? 128 : 64, warps});
-  if (request.family->family != Family::Sm90 || options.kind != KernelKind::Forward || block < 128) return config;
+  if (request.family->family != Family::Sm90 || options.kind == KernelKind::Decode || block < 128) return config;
   config.kvStages = warps == 16 || options.headDim <= 64 ? 4 : 2;
   config.wgmmaShapes = {config.blockN};
   const int rowBytes = 128 * int(ceilDiv(options.headDim, 64));
@@ -125,6 +128,12 @@ Expected<ParameterBlock> parametersSm90(const ReductionParams& base, const Stage
   return ParameterBlock(params);
 }
 
+/// Returns the parameters in the form that the stage takes.
+Expected<ParameterBlock> blockOf(const ReductionParams& params, const Stage& stage, const LaunchOperands& operands) {
+  if (stage.templateName == "reductions_sm90.cu") return parametersSm90(params, stage, operands);
+  return withScales(params, stage, operands);
+}
+
 /// Makes the parameters of the stage that writes outputs of these kinds. With Queries and Heads, those of heads are
 /// written to Use::RowParts, row by row.
 MakeParameters parametersFor(Declared declared, std::initializer_list<Kept> kinds) {
@@ -141,8 +150,7 @@ MakeParameters parametersFor(Declared declared, std::initializer_list<Kept> kind
       params.out[i] = isPart ? part : static_cast<float*>(tensorOf(operands, declared[i])->data);
       if (isOfHead && !isPart) params.parts[i] = part;
     }
-    if (stage.templateName == "reductions_sm90.cu") return parametersSm90(params, stage, operands);
-    return withScales(params, stage, operands);
+    return blockOf(params, stage, operands);
   };
 }
 
@@ -160,6 +168,52 @@ MakeParameters withLse(MakeParameters parameters, Declared declared) {
   };
 }
 
+/// The kernels that compute outputs, and their config. `naive`: that of templates/reductions_naive.cu.
+struct Kernels {
+  const char* templateName = "reductions_naive.cu";
+  codegen::Config naive, config = naive;
+
+  explicit Kernels(const Request& request) : naive(configOf(request.options, kNaive)) {
+    naive.fp8 = request.options.features.has(Feature::Fp8Q);
+    naive.rowScales = request.options.features.has(Feature::RowScales);
+    config = naive;
+    if (!takesTiles(request)) return;
+    config = configSm90(request);
+    templateName = "reductions_sm90.cu";
+    if (config.sharedBytes) return;
+    config = configOf(request.options, {64, 64, 4});
+    config.sharedBytes = tileBytes(config);
+    templateName = "reductions_sm80.cu";
+  }
+  Stage stage(const char* entry, const char* file, codegen::Config own, CountCtas ctas, MakeParameters make) const {
+    const int threads = 32 * own.warps + (own.kvStages ? 32 : 0);
+    return {.templateName = file,
+            .entry = entry,
+            .config = std::move(own),
+            .reduces = true,
+            .threads = threads,
+            .ctas = std::move(ctas),
+            .parameters = std::move(make)};
+  }
+};
+
+/// Adds the sums that backward_delta.cu takes, before it.
+void addRowSums(Plan& plan, const Request& request) {
+  const auto delta =
+      llvm::find_if(plan.stages, [](const Stage& stage) { return stage.templateName == "backward_delta.cu"; });
+  if (delta == plan.stages.end()) return; // the naive family computes them itself
+  const Kernels kernels(request);
+  Stage sums = kernels.stage("attnc_reduce_rows", kernels.templateName, kernels.config, perQTile,
+                             [](const Stage& stage, const LaunchOperands& operands, const Device&,
+                                const WorkspaceView& workspace) -> Expected<ParameterBlock> {
+                               ReductionParams params{forwardParams(operands), {}, {}};
+                               params.out[0] = static_cast<float*>(workspace.at(Use::Delta));
+                               return blockOf(params, stage, operands);
+                             });
+  sums.forCaptures = delta->forCaptures;
+  plan.stages.insert(delta, std::move(sums));
+}
+
 } // namespace
 
 std::string unservedReductions(const Request& request) {
@@ -171,6 +225,21 @@ std::string unservedReductions(const Request& request) {
   return {};
 }
 
+std::string unservedOutputGradients(const Request& request) {
+  if (!request.options.features.has(Feature::Reductions)) return {};
+  const ir::Module& module = request.mod->module;
+  const std::vector<bool> needed = ir::neededBy(module, {*module.output(ir::kProbGradient)});
+  const auto isScore = [&](uint32_t id) { return needed[id] && ir::isScore(module, {id}); };
+  const ir::Value ofScore = *module.output(ir::kScoreGradient);
+  if (llvm::any_of(llvm::seq<uint32_t>(0, uint32_t(module.size())), isScore) || !module.isConst(ofScore) ||
+      module.f32(ofScore) != 0)
+    return "takes no gradients of outputs that read scores";
+  if (request.mod->facts.hasProbMod) return "takes no gradients of outputs next to a prob_mod";
+  if (llvm::any_of(request.mod->captures, [](const CaptureAccess& capture) { return capture.inOutputs; }))
+    return "takes no gradients of captures that outputs read";
+  return {};
+}
+
 bool needsRowMax(llvm::ArrayRef<ir::Reduction> declared, const KernelOptions& options) {
   const auto isRowMax = [](const ir::Reduction& each) { return each.isRowMax; };
   return options.features.has(Feature::Reductions) && options.kind != KernelKind::Backward &&
@@ -179,45 +248,27 @@ bool needsRowMax(llvm::ArrayRef<ir::Reduction> declared, const KernelOptions& op
 
 void addReductions(Plan& plan, const Request& request) {
   const Declared& declared = request.mod->reductions;
-  if (!request.options.features.has(Feature::Reductions) || declared.empty()) return; // those of backward mods are gone
+  if (!request.options.features.has(Feature::Reductions) || declared.empty()) return;
+  if (request.options.kind == KernelKind::Backward) return addRowSums(plan, request);
   for (Stage& stage : plan.stages) stage.parameters = withLse(std::move(stage.parameters), declared);
-  const auto add = [&](const char* entry, const char* templateName, codegen::Config config,
+  const Kernels kernels(request);
+  const auto add = [&](const char* entry, const char* file, const codegen::Config& config,
                        std::initializer_list<Kept> kinds, CountCtas ctas) {
     if (llvm::none_of(declared, [&](const auto& each) { return llvm::is_contained(kinds, each.kept); })) return;
-    plan.stages.push_back({.templateName = templateName,
-                           .entry = entry,
-                           .config = std::move(config),
-                           .reduces = true,
-                           .threads = 32 * config.warps + (config.kvStages ? 32 : 0),
-                           .ctas =
-                               [=, ctas = std::move(ctas), all = std::vector(kinds)](
-                                   const Stage& stage, const LaunchOperands& operands, const Device& device) {
-                                 return wants(declared, operands, all) ? ctas(stage, operands, device) : 0;
-                               },
-                           .parameters = parametersFor(declared, kinds)});
+    const auto count = [=, ctas = std::move(ctas), all = std::vector(kinds)](
+                           const Stage& stage, const LaunchOperands& operands, const Device& device) {
+      return wants(declared, operands, all) ? ctas(stage, operands, device) : 0;
+    };
+    plan.stages.push_back(kernels.stage(entry, file, config, count, parametersFor(declared, kinds)));
   };
-  codegen::Config naive = configOf(request.options, kNaive);
-  naive.fp8 = request.options.features.has(Feature::Fp8Q);
-  naive.rowScales = request.options.features.has(Feature::RowScales);
-  codegen::Config config = naive;
-  const char* templateName = "reductions_naive.cu";
-  if (takesTiles(request)) {
-    config = configSm90(request);
-    templateName = "reductions_sm90.cu";
-    if (!config.sharedBytes) {
-      config = configOf(request.options, {64, 64, 4});
-      config.sharedBytes = tileBytes(config);
-      templateName = "reductions_sm80.cu";
-    }
-  }
-  add("attnc_reduce_rows", templateName, config, {Kept::Queries, Kept::Heads}, perQTile);
-  add("attnc_reduce_columns", templateName, config, {Kept::Keys},
+  add("attnc_reduce_rows", kernels.templateName, kernels.config, {Kept::Queries, Kept::Heads}, perQTile);
+  add("attnc_reduce_columns", kernels.templateName, kernels.config, {Kept::Keys},
       [](const Stage& stage, const LaunchOperands& operands, const Device&) {
         const int64_t rows = stage.config.blockM, length = rowsOfKv(operands), batch = operands.problem.batch;
         const bool isPacked = operands.cuSeqlensQ && !operands.pageTable;
         return operands.problem.qHeads * (isPacked ? length / rows + batch : batch * ceilDiv(length, rows));
       });
-  add("attnc_reduce_heads", "reductions_naive.cu", naive, {Kept::Heads},
+  add("attnc_reduce_heads", "reductions_naive.cu", kernels.naive, {Kept::Heads},
       [](const Stage&, const LaunchOperands& operands, const Device&) {
         return operands.problem.batch * operands.problem.qHeads;
       });

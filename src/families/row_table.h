@@ -11,7 +11,8 @@ namespace attnc::plan {
 inline int rowTableBytes(int rows, const KernelMod& mod) {
   const analysis::ModFacts& facts = mod.facts;
   const bool readsIntervals = facts.masks && facts.kvEdges;
-  const bool readsRows = facts.form == analysis::ScoreForm::General || (facts.masks && !facts.kvEdges);
+  const bool readsRows = facts.form == analysis::ScoreForm::General || (facts.masks && !facts.kvEdges) ||
+                         mod.module.output(ir::kProbGradient);
   return int(llvm::alignTo(rows * (8 + (readsIntervals ? 8 : 0) + (readsRows ? mod.source.rowBytes : 0)), 16));
 }
 

@@ -166,6 +166,7 @@ public:
     const Value ofProb = gradientOf(ir::ParamKind::Prob), ofScore = gradientOf(ir::ParamKind::Score);
     module.setOutput(ir::kProbGradient, ofProb);
     module.setOutput(ir::kScoreGradient, ofScore);
+    addRowSum(ofProb);
     module.dropOutput(root.name);
     return Gradients{std::move(module), std::move(places)};
   }
@@ -180,6 +181,15 @@ public:
   }
 
 private:
+  /// Adds a reduction for kernels with tensor cores: the sum over a row of prob times its gradient.
+  void addRowSum(Value ofProb) {
+    const Value prob = module.param(ir::ParamKind::Prob), zero = module.constF32(0);
+    const Value isZero = module.make(Op::Eq, Type::Bool, {prob, zero}); // and its gradient anything
+    const Value term = module.make(Op::Mul, Type::F32, {prob, ofProb});
+    module.setOutput(ir::Reduction{.name = "prob_gradient", .kept = ir::Kept::Queries}.output(), ir::kReductionParams,
+                     module.make(Op::Select, Type::F32, {isZero, zero, term}));
+  }
+
   Status addPlaces() {
     sweep();
     for (const std::string& capture : captures) ATTNC_TRY(addCapture(capture));

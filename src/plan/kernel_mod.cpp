@@ -27,6 +27,7 @@ static void addAccesses(std::vector<CaptureAccess>& captures, const ir::Module& 
       capture.inSink = true;
       continue;
     }
+    capture.inOutputs |= places[i].ofOutputs;
     capture.places.push_back(accesses[i]);
     capture.inColumns = inColumns;
   }

@@ -37,6 +37,7 @@ struct CaptureAccess {
   std::string name;
   std::vector<analysis::GradientAccess> places; ///< the accesses of scores that read it
   bool inSink = false;                          ///< whether sink_mod reads it
+  bool inOutputs = false;                       ///< whether outputs of the mod read it
   bool inColumns =
       false; ///< whether columns of dQ and dK have it: passes/factor_gradients.h. Places are of factors then
 

@@ -117,7 +117,11 @@ template <class Params, class Place_, class Table_, class Walk, int WalkBytes> s
               transposed(o_tile(slot).template rows<kStepRows>(part * kStepRows)));
     typename Table::template Values<> delta;
     rows.load_delta(delta);
-    if (masked) {
+    if constexpr (kHasOutputGradients<typename Place::Hooks>) {
+      to_gradients<0, kRowGroups>(d_p, packed.rates(), d_s,
+                                  DeltaOfOutputs{delta, packed.weights, f, args, place, rows, mine});
+      if (masked) drop_dead<0, kRowGroups>(d_s, packed.rates());
+    } else if (masked) {
       to_gradients<0, kRowGroups>(d_p, packed.rates(), d_s, delta);
       drop_dead<0, kRowGroups>(d_s, packed.rates());
     } else {

@@ -7,6 +7,7 @@
 #include "attnc_mod.cuh"
 
 #include "algo/exponents.cuh"
+#include "algo/output_gradients.cuh"
 #include "algo/sequence.cuh"
 #include "params.cuh"
 
@@ -36,6 +37,7 @@ template <class M>
 ATTNC_DEVICE float score_gradient(const ForwardParams& p, const ModArgs& args, const Mod::Head& head,
                                   const Mod::Row& row, const Mod::Col& col, Coord at, float product, float weight,
                                   float d_weight, float delta) {
+  if constexpr (kHasOutputGradients<M>) d_weight += output_gradient<M>(args, head, row, col, at, weight);
   float g = weight * (d_weight - delta);
   if constexpr (!Mod::kKeepsGradient) g = M::d_score(args, head, row, col, at, product * p.scale, g); // SEAM(d_score)
   return weight == 0.f ? 0.f : g;

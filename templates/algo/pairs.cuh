@@ -19,6 +19,7 @@
 
 #include "attnc_mod.cuh"
 
+#include "algo/output_gradients.cuh"
 #include "algo/prob_mod.cuh"
 #include "algo/sequence.cuh"
 #include "algo/sink.cuh"
@@ -32,9 +33,6 @@ namespace attnc::pairs {
 constexpr int kChunk = 32; // along the walked axis, one per lane
 constexpr int kHeadDimMax = kHeadDimQk > kHeadDimV ? kHeadDimQk : kHeadDimV;
 constexpr int kLaneColumns = (kHeadDimMax + 31) / 32;
-
-/// Whether outputs of the mod have gradients.
-template <class M> constexpr bool kHasOutputGradients = requires { &M::prob_gradient; };
 
 /// Returns where a row of a tensor begins.
 ATTNC_DEVICE const Element* row_of(const void* base, const Strides& stride, int b, int h, int row) {

@@ -12,6 +12,7 @@
 #include "algo/drops.cuh"
 #include "algo/exponents.cuh"
 #include "algo/gradients.cuh"
+#include "algo/output_gradients.cuh"
 #include "algo/sequence.cuh"
 #include "algo/step_walk.cuh"
 #include "algo/tanh_exponents.cuh"
@@ -23,8 +24,9 @@
 
 namespace attnc {
 
-/// Whether score(), d_score() or mask() read a Row for each element.
-constexpr bool kReadsRows = Mod::Exponents::kCallsScore || (Mod::kHasMaskMod && !Mod::kRowsAreIntervals);
+/// Whether score(), d_score(), mask() or prob_gradient() read a Row for each element.
+constexpr bool kReadsRows =
+    Mod::Exponents::kCallsScore || (Mod::kHasMaskMod && !Mod::kRowsAreIntervals) || kHasOutputGradients<Mod>;
 /// Whether the bounds of their row decide which elements are masked.
 constexpr bool kReadsIntervals = Mod::kHasMaskMod && Mod::kRowsAreIntervals;
 
@@ -312,7 +314,7 @@ to_gradients(const Fragment<RowGroups, Rows>& d_weight, const PackedFragment<Ele
           const unsigned pair = (weights.a[r / 2][n / 2][n % 2 * 2 + r % 2], ...);
           d = (e ? pair >> 16 : pair & 0xffffu) ? d : 0.f;
         }
-        const float difference = d - delta.at(n, e);
+        const float difference = d - delta_at(delta, r, n, e);
         const bool is_zero = kHasRates && Same<Element, F16>::value && difference == 0.f;
         rate[e] = is_zero ? 0.f : rate[e] * difference;
       }

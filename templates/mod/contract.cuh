@@ -30,6 +30,7 @@
 //     static constexpr bool kIsWeight            defined only if score() is the weight that multiplies V, and there is
 //                                                no softmax
 //     static constexpr bool kHasSink             defined only if sink() exists
+//     static constexpr bool kHasOutputGradients  defined only if prob_gradient() and score_gradient() exist
 //     static constexpr bool kHasOffsets          defined only if q_offset() exists
 //     static constexpr int kVariants             defined only if sequences have different mods: their number. Each is a
 //                                                struct as Mod, with a static constexpr int kVariant; Mod itself
@@ -52,9 +53,10 @@
 //                            float score_tangent, float grad_tangent)
 //     static float t_sink(const ModArgs&, const Head&, const Row&, Coord)
 //                                                tangents of score(), d_score() and sink(); only in mods with tangents
-//     static float prob_gradient(const ModArgs&, const Head&, const Row&, const Col&, Coord, float score, float prob)
-//     static float score_gradient(const ModArgs&, const Head&, const Row&, const Col&, Coord, float score, float prob)
-//                                                only in mods with gradients of outputs
+//     static float prob_gradient(const ModArgs&, const Head&, const Row&, const Col&, Coord, float score, auto prob)
+//     static float score_gradient(const ModArgs&, const Head&, const Row&, const Col&, Coord, float score, auto prob)
+//                                                only in mods with gradients of outputs. prob: as in a
+//                                                Reduction's value()
 //     static bool mask(const ModArgs&, const Head&, const Row&, const Col&, Coord)
 //     static float prob_factor(const ModArgs&, const Head&, const Row&, const Col&, Coord)
 //                                                only in mods with a prob_mod
@@ -290,6 +292,7 @@
 //   q_factor    low_rank.cu                                1
 //   kv_factor   low_rank.cu                                1
 //   prob_gradient   algo/pairs.cuh                         1
+//               algo/output_gradients.cuh              1
 //   score_gradient  algo/pairs.cuh                         1
 //   output_gradients  backward_captures_naive.cu           1
 //   reductions  algo/reductions.cuh                        1

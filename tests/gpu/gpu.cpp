@@ -402,6 +402,7 @@ Gradients runBackward(const Mod& mod, const Problem& problem, const HostOperands
   }
   const ForwardKernel forward = take(test::loadForward(device.compiler, mod, options));
   options.tile = run.tile;
+  options.features.set(Feature::Reductions, take(ir::haveGradients(mod.module(), &operands.captures)));
   const BackwardKernel backward = take(test::loadBackward(device.compiler, mod, options));
   constexpr size_t kBehind = 1 << 20; // bytes that are not the workspace's
   const size_t bytes = take(backward.workspaceBytes(inputs));

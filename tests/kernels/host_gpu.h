@@ -154,6 +154,12 @@ inline unsigned __ballot_sync(unsigned, bool holds) {
   for (int i = 0; i < 32; ++i) bits |= unsigned(words[i]) << i;
   return bits;
 }
+inline int __reduce_add_sync(unsigned, int x) {
+  const uint64_t* words = host::exchange(host::bitsOf(x));
+  int sum = 0;
+  for (int i = 0; i < 32; ++i) sum += host::fromBits<int>(words[i]);
+  return sum;
+}
 template <class T> T __shfl_sync(unsigned, T x, int lane) {
   return host::fromBits<T>(host::exchange(host::bitsOf(x))[unsigned(lane) % 32]);
 }
@@ -342,8 +348,7 @@ inline void bulk_wait_read() {}
 inline void fence_proxy_async_global() {}
 inline void bulk_store(float* to, unsigned from, int bytes) { std::memcpy(to, host::at(from), size_t(bytes)); }
 inline void bulk_add(float* to, unsigned from, int bytes) {
-  const float* x = (const float*)host::at(from);
-  for (int i = 0; i < bytes / 4; ++i) to[i] += x[i];
+  for (int i = 0; i < bytes / 4; ++i) atomicAdd(to + i, ld_shared_float(from + 4 * unsigned(i)));
 }
 
 template <class Element> float elementAt(const unsigned char* at) {

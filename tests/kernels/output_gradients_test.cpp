@@ -40,10 +40,32 @@ const std::string kScores =
     "def sink_mod(b, h, q_idx):\n  return tilt[h]\n";
 const std::string kDropped = "def prob_mod(prob, b, h, q_idx, kv_idx):\n  return prob * (kv_idx % 3)\n";
 
+/// Sums of weights, which kernels with tensor cores take.
+const std::string kOfWeights = "sizes: f32[KV_LEN]\n"
+                               "def weight(prob, score, b, h, q_idx, kv_idx):\n  return prob\n"
+                               "def entropy(prob, score, b, h, q_idx, kv_idx):\n"
+                               "  return where(prob > 0, -prob * log(prob), 0.0)\n"
+                               "def far(prob, score, b, h, q_idx, kv_idx):\n"
+                               "  return prob * prob * sizes[kv_idx] * abs(q_idx - kv_idx)\n"
+                               "columns: f32[B, H, KV_LEN] = reduce_sum(weight)\n"
+                               "rows: f32[B, H, Q_LEN] = reduce_sum(entropy)\n"
+                               "heads: f32[B, H] = reduce_sum(far)\n";
+const std::string kColumns = "def weight(prob, score, b, h, q_idx, kv_idx):\n  return prob\n"
+                             "columns: f32[B, H, KV_LEN] = reduce_sum(weight)\n";
+const std::string kCausal = "def mask_mod(b, h, q_idx, kv_idx):\n  return q_idx >= kv_idx\n";
+const std::string kBiased = "slopes: f32[H]\ndef score_mod(score, b, h, q_idx, kv_idx):\n"
+                            "  return score + slopes[h] * (q_idx - kv_idx) * 0.1\n";
+
 std::string paramsOf(const plan::Stage& stage) {
   const std::string& name = stage.templateName;
   return name == "backward_captures_out.cu"                                            ? "CaptureOutputParams"
          : name.starts_with("backward_captures") || name.starts_with("backward_sinks") ? "CaptureParams"
+         : name == "backward_diagonals.cu"                                             ? "DiagonalParams"
+         : name == "backward_sm90.cu" || name == "backward_finish_sm90.cu"             ? "BackwardParamsSm90"
+         : name == "backward_sm80.cu" || name == "backward_finish_sm80.cu"             ? "BackwardParamsSm80"
+         : name == "reductions_naive.cu"                                               ? "naive::Params"
+         : name == "reductions_sm80.cu"                                                ? "ReductionParams"
+         : name == "reductions_sm90.cu"                                                ? "ReductionParamsSm90"
                                                                                        : "BackwardParams";
 }
 
@@ -52,14 +74,16 @@ struct Named {
   std::map<std::string, Tensor> tensors;
   Captures all;
 
-  void add(const std::string& name, const std::vector<int64_t>& shape, std::mt19937& random) {
-    all.set(name, tensors.try_emplace(name, DType::F32, shape, random).first->second.view);
+  void add(const std::string& name, const std::vector<int64_t>& shape, std::mt19937& random, DType dtype = DType::F32) {
+    all.set(name, tensors.try_emplace(name, dtype, shape, random).first->second.view);
   }
 };
 
 /// Compares relative to the largest element that is wanted.
-void compare(const std::string& name, const TensorView& got, const TensorView& want) {
-  const auto at = [](const TensorView& of, int64_t i) { return double(static_cast<const float*>(of.data)[i]); };
+void compare(const std::string& name, const TensorView& got, const TensorView& want, double margin) {
+  const auto at = [](const TensorView& of, int64_t i) -> double {
+    return readElement(static_cast<const char*>(of.data), of.dtype, i).real;
+  };
   double largest = 0, error = 0;
   for (int64_t i = 0; i < want.elements(); ++i) {
     largest = std::max(largest, std::fabs(at(want, i)));
@@ -68,33 +92,46 @@ void compare(const std::string& name, const TensorView& got, const TensorView& w
   }
   INFO(name << ": " << error << " of " << largest);
   CHECK(largest > 0);
-  CHECK(error <= 1e-4 * largest);
+  CHECK(error <= margin * largest);
 }
 
-/// `ends`: cumulative lengths of a ragged batch. `onlyCaptures`: whether q, k and v want no gradients.
-void check(const std::string& text, bool hasLists, std::vector<int32_t> ends = {}, bool onlyCaptures = false) {
+struct Case {
+  std::string text;
+  bool hasLists = false;
+  std::vector<int32_t> ends = {}; ///< cumulative lengths of a ragged batch
+  bool onlyCaptures = false;      ///< whether q, k and v want no gradients
+  Family family = Family::Naive;
+  DType dtype = DType::F32;
+  int64_t dim = 16;
+  double margin = 1e-4;
+  std::set<std::string> wanted = {"sizes", "slopes", "tilt"}; ///< captures
+  Features features = {};
+};
+
+void check(const Case& c) {
   if (!test::isCaseDue()) return;
-  INFO("lists " << hasLists << " ragged " << !ends.empty() << "\n" << text);
-  const Mod mod = take(Mod::parse(text));
+  INFO(familyName(c.family) << " lists " << c.hasLists << " ragged " << !c.ends.empty() << "\n" << c.text);
+  const Mod mod = take(Mod::parse(c.text));
   std::mt19937 random(3);
-  const bool isRagged = !ends.empty();
-  const int64_t batch = isRagged ? 1 : 2, rows = 70, columns = isRagged ? 70 : hasLists ? 128 : 75, dim = 16;
+  const bool isRagged = !c.ends.empty();
+  const int64_t batch = isRagged ? 1 : 2, rows = 70, columns = isRagged ? 70 : c.hasLists ? 128 : 75, dim = c.dim;
   const auto drawn = [&](int64_t heads, int64_t length) {
-    return Tensor(DType::F32, {batch, heads, length, dim}, random);
+    return Tensor(c.dtype, {batch, heads, length, dim}, random);
   };
   const Tensor q = drawn(4, rows), k = drawn(2, columns), v = drawn(2, columns), out = drawn(4, rows),
                dOut = drawn(4, rows);
   const Tensor lse(DType::F32, {batch, 4, rows}, random), dLse(DType::F32, {batch, 4, rows}, random);
   Named given, got, want;
-  const int64_t sequences = isRagged ? int64_t(ends.size()) - 1 : batch;
+  const int64_t sequences = isRagged ? int64_t(c.ends.size()) - 1 : batch;
   given.add("columns_gradient", {batch, 4, columns}, random);
-  given.add("rows_gradient", {batch, 4, rows}, random);
-  given.add("heads_gradient", {sequences, 4}, random);
+  if (c.text.find("rows:") != std::string::npos) given.add("rows_gradient", {batch, 4, rows}, random);
+  if (c.text.find("heads:") != std::string::npos) given.add("heads_gradient", {sequences, 4}, random);
   std::set<std::string> names;
   for (const CaptureInfo& capture : mod.captures()) {
     const std::vector<int64_t> shape{capture.name == "sizes" ? columns : 4};
-    names.insert(capture.name);
     given.add(capture.name, shape, random);
+    if (!c.wanted.count(capture.name)) continue;
+    names.insert(capture.name);
     for (Named* each : {&got, &want}) {
       each->add(capture.name, shape, random);
       Tensor& zeros = each->tensors.at(capture.name); // as a launch finds them
@@ -103,40 +140,61 @@ void check(const std::string& text, bool hasLists, std::vector<int32_t> ends = {
   }
   BackwardOperands operands{{.q = q.view, .k = k.view, .v = v.view}, {}, {}, dOut.view, dLse.view};
   operands.captures = &given.all;
+  std::vector<int32_t> ends = c.ends;
   if (isRagged) operands.cuSeqlensQ = TensorView::contiguous(ends.data(), DType::I32, {int64_t(ends.size())});
-  const BlockMask lists = take(BlockMask::fromLists(test::DrawnLists({2, 4, rows, columns, 64, 64}, random).view));
+  const int64_t block = c.family == Family::Sm90 ? 128 : 64;
+  const BlockMask lists =
+      take(BlockMask::fromLists(test::DrawnLists({2, 4, rows, columns, int(block), int(block)}, random).view));
   const BlockMask withColumns = lists.withColumns();
   const BlockMaskView view = withColumns.view();
-  if (hasLists) operands.blockMask = &view;
+  if (c.hasLists) operands.blockMask = &view;
   take(computeOnCpu(mod, operands, {.out = out.view, .lse = lse.view}));
   operands.out = out.view, operands.lse = lse.view;
   Named gotten, wanted; // dq, dk, dv
   const auto outputsTo = [&](Named& named, const Named& captures) {
-    named.add("dq", {batch, 4, rows, dim}, random);
-    named.add("dk", {batch, 2, columns, dim}, random), named.add("dv", {batch, 2, columns, dim}, random);
+    named.add("dq", {batch, 4, rows, dim}, random, c.dtype);
+    named.add("dk", {batch, 2, columns, dim}, random, c.dtype);
+    named.add("dv", {batch, 2, columns, dim}, random, c.dtype);
     BackwardOutputs all{.captures = &captures.all};
-    if (onlyCaptures) return all;
+    if (c.onlyCaptures) return all;
     all.dQ = named.tensors.at("dq").view, all.dK = named.tensors.at("dk").view, all.dV = named.tensors.at("dv").view;
     return all;
   };
-  KernelOptions options = optionsOf(operands, {}, {.arch = "sm_80"});
-  options.kind = KernelKind::Backward, options.gradients = names;
+  KernelOptions options = optionsOf(operands, {}, {.arch = c.family == Family::Sm90 ? "sm_90a" : "sm_80"});
+  options.kind = KernelKind::Backward, options.gradients = names, options.family = c.family;
+  options.features = options.features | c.features;
   options.features.set(Feature::Reductions);
   take(computeBackwardOnCpu(mod, operands, outputsTo(wanted, want)));
   test::launchOnHost(mod, options, operands, {}, outputsTo(gotten, got), {}, paramsOf);
-  for (const auto& [name, tensor] : want.tensors) compare(name, got.tensors.at(name).view, tensor.view);
-  if (onlyCaptures) return;
-  for (const auto& [name, tensor] : wanted.tensors) compare(name, gotten.tensors.at(name).view, tensor.view);
+  for (const auto& [name, tensor] : want.tensors) compare(name, got.tensors.at(name).view, tensor.view, c.margin);
+  if (c.onlyCaptures) return;
+  for (const auto& [name, tensor] : wanted.tensors) compare(name, gotten.tensors.at(name).view, tensor.view, c.margin);
 }
 
 } // namespace
 
 TEST_CASE("naive backward kernels compute gradients of outputs", "[on-host][output-gradients]") {
-  check(kOutputs, false);
-  check(kScores + kOutputs, false);
-  check(kScores + kDropped + kOutputs, true);
-  check(kScores + kOutputs, false, {0, 31, 31, 70});
-  check(kScores + kOutputs, false, {}, /*onlyCaptures=*/true);
+  check({kOutputs});
+  check({kScores + kOutputs});
+  check({kScores + kDropped + kOutputs, /*hasLists=*/true});
+  check({kScores + kOutputs, false, {0, 31, 31, 70}});
+  check({.text = kScores + kOutputs, .onlyCaptures = true});
+}
+
+TEST_CASE("backward kernels with tensor cores compute gradients of outputs", "[on-host][output-gradients]") {
+  const auto fast = [](Family family, Case c) {
+    c.family = family, c.dtype = DType::BF16, c.margin = 2e-2;
+    c.wanted.erase("sizes"); // which outputs read
+    check(c);
+  };
+  fast(Family::Sm90, {kCausal + kColumns});
+  fast(Family::Sm90, {.text = kOfWeights, .dim = 72});
+  fast(Family::Sm90, {.text = kScores + kOfWeights, .dim = 72, .features = {Feature::Deterministic}});
+  fast(Family::Sm90, {kScores + kOfWeights, /*hasLists=*/true});
+  fast(Family::Sm90, {kScores + kOfWeights, false, {0, 31, 31, 70}});
+  fast(Family::Sm90, {.text = kBiased + kCausal + kOfWeights, .onlyCaptures = true});
+  fast(Family::Sm80, {kScores + kOfWeights});
+  fast(Family::Sm80, {kCausal + kColumns, /*hasLists=*/true});
 }
 
 TEST_CASE("outputs of a sequence of a ragged batch have the gradients of its own", "[output-gradients]") {
@@ -217,6 +275,18 @@ TEST_CASE("backward passes know whether outputs have gradients, and what is wron
   CHECK(refusalOf(gradientMod(taken, {}, false, true)).message ==
         "a capture is named sums_gradient, which is that of the gradient of sums");
   CHECK(refusalOf(gradientMod(mod, {}, true, true)).message.find("no second derivatives") != std::string::npos);
+  const auto familyFor = [&](const std::string& prefix, const std::string& value) {
+    const Mod other = take(Mod::parse(prefix + "def f(prob, score, b, h, q_idx, kv_idx):\n  return " + value +
+                                      "\nsums: f32[B, H] = reduce_sum(f)\nrows: f32[B, H, Q_LEN] = reduce_sum(f)\n"));
+    const Plan plan = *take(settled(other)).backward;
+    return plan.options().family == Family::Naive ? plan.passedOver() : std::string(familyName(plan.options().family));
+  };
+  CHECK(familyFor("", "prob") == "sm90");
+  CHECK(familyFor("", "prob * score") == "sm90 takes no gradients of outputs that read scores");
+  CHECK(familyFor("", "where(score > 0, prob, 0.0)") == "sm90 takes no gradients of outputs that read scores");
+  CHECK(familyFor("def prob_mod(prob, b, h, q_idx, kv_idx):\n  return where(random(1, b, h, q_idx, kv_idx) < 0.5, 0.0, "
+                  "prob * 2)\n",
+                  "prob") == "sm90 takes no gradients of outputs next to a prob_mod");
   captures.set("top_gradient", ofHeads);
   for (const Error& error : {refusalOf(settled(mod)), refusalOf(computeBackwardOnCpu(mod, operands, to))})
     CHECK(error.message == "top_gradient is given, and top is a maximum, which has no gradient");
@@ -233,5 +303,19 @@ NVRTC_TEST_CASE("kernels of gradients of outputs compile", "[kernels]") {
                      .headDim = 64,
                      .features = features,
                      .gradients = {"sizes", "slopes", "tilt"}}});
+  for (auto [name, text] : {std::pair("columns", kCausal + kColumns),
+                            {"three", kCausal + kOfWeights},
+                            {"biased", kBiased + kCausal + kOfWeights}})
+    for (auto [family, arch] : {std::pair(Family::Sm90, "sm_90a"), {Family::Sm80, "sm_80"}, {Family::Sm80, "sm_90a"}})
+      for (int headDim : {64, 128})
+        for (Features features : {Features{Feature::Reductions}, {Feature::Reductions, Feature::Deterministic}})
+          jobs.push_back({fmt::format("{} {} {} {} deterministic {}", name, familyName(family), arch, headDim,
+                                      features.has(Feature::Deterministic)),
+                          take(Mod::parse(text)),
+                          {.kind = KernelKind::Backward,
+                           .family = family,
+                           .arch = arch,
+                           .headDim = headDim,
+                           .features = features}});
   CHECK(test::findings(jobs) == "");
 }

@@ -219,6 +219,26 @@ class GradientsTest(unittest.TestCase):
             with self.subTest(read=read):
                 self.check(self.computed(read), self.wanted(read))
 
+    def test_of_weights_in_16_bits(self):
+        """On GPUs, in kernels with tensor cores: no output reads the score."""
+        for width in (64, 128):
+            operands = [torch.randn(B, heads, 150, width, dtype=torch.bfloat16).requires_grad_() for heads in (H, HKV, HKV)]
+            outputs = {"sums": attnc.reduce_sum(weight, "B H KV_LEN"), "entropy": attnc.reduce_sum(surprise, "B H Q_LEN")}
+            of_sums, of_entropy = torch.randn(B, H, 150), torch.randn(B, H, 150)
+            mask = create_block_mask(lambda b, h, q_idx, kv_idx: q_idx >= kv_idx, None, None, 150, 150, DEVICE)
+            out, aux = flex_attention(
+                *operands, block_mask=mask, enable_gqa=True, outputs=outputs, return_aux=AuxRequest()
+            )  # fmt: skip
+            loss = out.float().square().sum() + (aux.sums * of_sums).sum() + (aux.entropy * of_entropy).sum()
+            q, k, v = leaves = [x.detach().double().requires_grad_() for x in operands]
+            k, v = (x.repeat_interleave(H // HKV, dim=1) for x in (k, v))
+            scores = (q @ k.mT * width**-0.5).masked_fill(torch.ones(150, 150).triu(1) > 0, -torch.inf)
+            weights = scores.softmax(-1)
+            entropy = -torch.special.xlogy(weights, weights.clamp(min=1e-300)).sum(-1)
+            wanted = (weights @ v).square().sum() + (weights.sum(-2) * of_sums).sum() + (entropy * of_entropy).sum()
+            for is_, be in zip(torch.autograd.grad(loss, operands), torch.autograd.grad(wanted, leaves)):
+                torch.testing.assert_close(is_.double(), be, rtol=0.02, atol=0.02 * float(be.abs().max()))
+
     def test_weights_count_sinks_and_no_prob_mod(self):
         read = list(self.weighs)
         self.check(self.computed(read, has_sinks=True), self.wanted(read, has_sinks=True))
