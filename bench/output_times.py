@@ -4,8 +4,9 @@
   ATTNC_LIBRARY=libattnc.so python3 bench/output_times.py --out FILE.jsonl
 
 q, k and v are bf16, 2 x 16 x 8192 rows of 128 and of 64, causal or without a mask. In turns (clocks.py): the forward
-pass; the same with column sums, with the entropy of rows, with the largest logit of heads, which takes no walk. Column
-sums are first compared with those of a matrix of weights, at 1024 rows. Prints what each costs more, in forward passes.
+pass; the same with column sums, with the entropy of rows, with the largest logit of heads and with row maxima, which
+take no walk. Column sums and the largest logits are first compared with those of a matrix of scores, at 1280 rows.
+Prints what each costs more, in forward passes.
 """
 
 import argparse
@@ -56,14 +57,16 @@ def attend(operands, is_causal, **more):
 
 
 def check(width, is_causal):
-    operands = draw(1024, width)
-    sums = attend(operands, is_causal, outputs={"sums": OUTPUTS["column_sums"]}, return_aux=AuxRequest())()[1].sums
+    operands = draw(1280, width)  # more steps than those of rows that always follow their maxima
     scores = operands[0].double() @ operands[1].double().mT / width**0.5
     if is_causal:
-        scores.masked_fill_(torch.ones(1024, 1024, dtype=torch.bool, device="cuda").triu(1), -torch.inf)
-    off = float((sums - scores.softmax(-1).sum(-2)).abs().max())
-    if not off < 1e-3:
-        sys.exit(f"column sums are off by {off}")
+        scores.masked_fill_(torch.ones(1280, 1280, dtype=torch.bool, device="cuda").triu(1), -torch.inf)
+    wanted = {"column_sums": scores.softmax(-1).sum(-2), "max_logit": scores.amax((-1, -2))}
+    for name, want in wanted.items():
+        aux = attend(operands, is_causal, outputs={name: OUTPUTS[name]}, return_aux=AuxRequest())()[1]
+        off = float((getattr(aux, name) - want).abs().max())
+        if not off < 1e-3:
+            sys.exit(f"{name} is off by {off}")
 
 
 def calls(width, is_causal):
@@ -75,6 +78,7 @@ def calls(width, is_causal):
             name: attend(operands, is_causal, outputs={name: output}, return_aux=AuxRequest())
             for name, output in OUTPUTS.items()
         },
+        "max_scores": attend(operands, is_causal, return_aux=AuxRequest(max_scores=True)),
     }
 
 
@@ -88,7 +92,7 @@ def main():
         for is_causal in (False, True):
             check(width, is_causal)
             ms = clocks.means(gpu, calls(width, is_causal), BURST, 1, out, head_dim=width, causal=is_causal)
-            more = ", ".join(f"{name} {ms[name] / ms['forward'] - 1:.2f}" for name in OUTPUTS)
+            more = ", ".join(f"{name} {of / ms['forward'] - 1:.3f}" for name, of in ms.items() if name != "forward")
             print(
                 f"d{width} {'causal' if is_causal else 'no mask'}: forward {ms['forward']:.3f} ms; more of it: {more}",
                 flush=True,

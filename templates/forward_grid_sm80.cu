@@ -160,7 +160,7 @@ ATTNC_DEVICE void store(const Out& o, Softmax<2>& softmax, const ForwardGridPara
     const Token q = query_of(r, exists);
     if (threadIdx.x % 4 != 0 || !exists) continue;
     if (base.lse) base.lse[head + q.index] = lse_of(softmax, r, args, place, q);
-    if (kRowMax && base.row_max) base.row_max[head + q.index] = softmax.max(r, place.form(r).weight_factor(), 0.f);
+    if (kRowMax && base.row_max) base.row_max[head + q.index] = softmax.max(r, place.form(r), 0.f);
   }
   __syncwarp();
   BoxTokens<Element, QueryShape, 16, 32, kHeadDimV> tokens;

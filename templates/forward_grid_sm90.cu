@@ -427,7 +427,7 @@ struct Consumer {
     for (int r = 0; r < 2; ++r) {
       if (threadIdx.x % 4 != 0 || !place.exists[r]) continue;
       if (base.lse) base.lse[first + place.q[r].index] = lse_of(softmax, r, args, place, place.q[r]);
-      if (base.row_max) base.row_max[first + place.q[r].index] = softmax.max(r, place.form(r).weight_factor(), 0.f);
+      if (base.row_max) base.row_max[first + place.q[r].index] = softmax.max(r, place.form(r), 0.f);
     }
   }
 

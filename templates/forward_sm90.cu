@@ -236,11 +236,10 @@ template <class E> struct Consumer : ConsumerParts {
       k.advance();
       Rescaling<2> rescaling;
       if (kChooses<Mod>) rescaling = {}; // NOTE: as above
-      const bool exact = step.flags & kStepFew || p.base.row_max;
       if constexpr (kIsWeight<Mod>) {
         scores_to_weights(s);
       } else {
-        follow_maxima<Input>(s, softmax, bias, place, args, exact, rescaling);
+        follow_maxima<Input>(s, softmax, bias, place, args, is_exact(step), rescaling);
         to_exponents(s, bias, place);
       }
 

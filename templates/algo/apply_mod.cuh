@@ -250,7 +250,7 @@ ATTNC_DEVICE void store_row_outputs(const ForwardParams& p, const ModArgs& args,
       } else {
         if (p.lse) p.lse[first_row + q_idx] = softmax.lse(r, factor, shift);
       }
-      if (p.row_max) p.row_max[first_row + q_idx] = softmax.max(r, factor, shift);
+      if (p.row_max) p.row_max[first_row + q_idx] = softmax.max(r, place.form(r), shift);
     }
   }
 }

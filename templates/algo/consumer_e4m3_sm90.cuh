@@ -95,8 +95,7 @@ template <class E> struct ConsumerE4m3 : ConsumerParts {
       apply_mod(s, p.base, args, place, step, this->template columns<M>(), bias);
       if (M::kColumnsLoad && !kRowScales) k.release();
       Rescaling<2> rescaling;
-      const bool exact = step.flags & kStepFew || p.base.row_max;
-      follow_maxima<E>(s, softmax, bias, place, args, exact, rescaling);
+      follow_maxima<E>(s, softmax, bias, place, args, is_exact(step), rescaling);
       to_exponents(s, bias, place);
       WeightSums<2> sums(softmax);
       to_weights<0, kBlockN / 8>(s, sums);

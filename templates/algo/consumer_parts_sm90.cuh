@@ -26,7 +26,12 @@ struct ConsumerParts {
 
   using Scores = Fragment<1, kBlockN>;
   using Out = Fragment<1, computed_columns(kHeadDimV)>;
-  using RowSoftmax = Softmax<2, typename Choose<kFp8, WeightsOfE4M3, WeightsFromOne>::Type>;
+  using Range = Choose<kFp8, WeightsOfE4M3, WeightsFromOne>::Type;
+  using RowSoftmax = Softmax<2, typename Choose<kRowMax, WithMaxima<2, Range>, Range>::Type>;
+
+  /// Whether references are maxima in a step.
+  // NOTE: row_max is null without kRowMax. The test is there for ptxas, whose loop was timed with it.
+  ATTNC_DEVICE bool is_exact(Step step) const { return step.flags & kStepFew || (!kRowMax && p.base.row_max); }
 
   ATTNC_DEVICE Work await_work() {
     q.wait();

@@ -13,7 +13,7 @@
 // Tiles of few columns (kFewColumns of step_walk.cuh) use the exact policy: there the largest weight counts for much,
 // and as 1 it is not rounded. Without it, the RMSE of causal attention over 2048 columns rises by 4 %. With it up to
 // 1024 columns, rows of 640 to 1024 have 4 % less RMSE and take 8 to 26 % longer. If the row maximum is wanted, rows
-// use it as well.
+// use it as well, or WithMaxima.
 //
 // The search for an x above the threshold needs only integer maxima, of which Hopper takes three operands at once:
 // positive floats compare as their bits do, and negative floats are negative integers. This needs a positive threshold.
@@ -22,6 +22,10 @@
 //   unset   no column has been live
 //   large   |score| > kLargestScore, where factor x + bias would round by more than weights may. Its x are replaced by
 //           (score - reference) / unit, op by op in fp32
+//
+// WithMaxima, a lane keeps the greatest x of its rows through the same search: an integer maximum is the greatest x if
+// that is positive. Negative x count only while no greater one is known. Then the warp searches with float maxima.
+// Forms whose x lack a term, or have a bias, compare with the x that is 0 in this step, `zero`, in place of 0.
 //
 // Until references are known, the fragment holds x, not exponents. Adding a bias earlier would round away a score that
 // is far nearer to 0 than the reference, or far larger than it.
@@ -45,10 +49,21 @@ ATTNC_DEVICE float unless_nan(float sum, float x) { return sum == sum ? x : sum;
 /// when its reference moves, and no weight exceeds 2^(kLift + kSlack).
 struct WeightsFromOne {
   static constexpr float kSlack = 8.f, kLift = 0.f;
+  static constexpr bool kKeepsMaxima = false;
 };
 /// For E4M3, whose normal values are 2^-6 to 448. The lift keeps weights of 2^-10 of the row's maximum normal.
 struct WeightsOfE4M3 {
   static constexpr float kSlack = 4.f, kLift = 4.f;
+  static constexpr bool kKeepsMaxima = false;
+};
+/// Either of them where lanes keep the greatest x of their rows.
+template <int Rows, class Range> struct WithMaxima : Range {
+  static constexpr bool kKeepsMaxima = true;
+  float greatest[Rows]; ///< x that this lane knows of a row, without bias; if kIsBiased plus kTop
+  ATTNC_DEVICE WithMaxima() {
+#pragma unroll
+    for (float& x : greatest) x = negative_infinity();
+  }
 };
 
 /// At this size fp32 has 10 bits behind the point.
@@ -59,7 +74,7 @@ template <class Weight> constexpr bool kHasRangeOfF32 = !Same<Weight, F16>::valu
 constexpr float kDeepest = 40.f;
 
 /// What a lane knows of its rows.
-template <int Rows, class Range = WeightsFromOne> struct Softmax {
+template <int Rows, class Range = WeightsFromOne> struct Softmax : Range {
   static constexpr float kSlack = Range::kSlack, kLift = Range::kLift, kTop = kSlack + kLift;
 
   float threshold[Rows]; ///< -inf: unset. For a large row: the reference as a score
@@ -143,6 +158,7 @@ template <int Rows, class Range = WeightsFromOne> struct Softmax {
   /// Finishes a row. Returns 1 / sum, or 0 if no column lives.
   ATTNC_DEVICE float finish(int r) {
     sum[r] = quad_sum(sum[r]);
+    if constexpr (Range::kKeepsMaxima) this->greatest[r] = quad_max(this->greatest[r]);
     return sum[r] == 0.f ? 0.f : ptx::rcp(sum[r]);
   }
 
@@ -152,10 +168,15 @@ template <int Rows, class Range = WeightsFromOne> struct Softmax {
     return is_large(r) ? ptx::lg2(sum[r]) * kLn2 + threshold[r]
                        : (ptx::lg2(sum[r]) - bias(r, factor)) * kLn2 + row_shift;
   }
-  /// Returns the greatest score, if all steps were exact; -inf if no column lives. Called after finish().
-  ATTNC_DEVICE float max(int r, float factor, float row_shift) const {
-    const auto lifted = [](float x) { return kLift > 0.f ? x + kLift * kLn2 : x; }; // x + 0 is an instruction
-    return sum[r] == 0.f ? negative_infinity() : unless_nan(sum[r], lifted(reference(r, factor, row_shift)));
+  /// Returns the greatest score, if it is kept or all steps were exact; -inf if no column lives. Called after finish().
+  template <class Form> ATTNC_DEVICE float max(int r, const Form& form, float row_shift) const {
+    const auto score = [&] {
+      if constexpr (Range::kKeepsMaxima)
+        return __fadd_rn(__fmul_rn(this->greatest[r] - (Form::kIsBiased ? kTop : 0.f), form.unit()), row_shift);
+      const float known = reference(r, form.weight_factor(), row_shift);
+      return kLift > 0.f ? known + kLift * kLn2 : known; // known + 0 is an instruction
+    };
+    return sum[r] == 0.f ? negative_infinity() : unless_nan(sum[r], score());
   }
 };
 
@@ -201,10 +222,11 @@ template <class Form, int Rows> struct StepBias {
   }
 };
 
-/// Whether some x of this lane may lie above the threshold of its row. All rows are plain.
+/// Whether some x of this lane may lie above the threshold of its row, or with kKeepsMaxima be the greatest one so far
+/// and not be in `greatest`. All rows are plain.
 template <class Form, int Rows, class Range, class Scores>
 ATTNC_DEVICE bool exceeds_threshold(const Scores& x, const Softmax<Rows, Range>& softmax,
-                                    const StepBias<Form, Rows>& step) {
+                                    const StepBias<Form, Rows>& step, float (&greatest)[Rows]) {
   bool exceeds = false;
 #pragma unroll
   for (int r = 0; r < Rows; ++r) {
@@ -219,7 +241,19 @@ ATTNC_DEVICE bool exceeds_threshold(const Scores& x, const Softmax<Rows, Range>&
       threshold -= step.ahead[r];
       exceeds |= !(threshold > 0.f);
     }
-    exceeds |= max(even, odd) > __float_as_int(threshold);
+    int top = max(even, odd);
+    if constexpr (!Range::kKeepsMaxima) {
+      exceeds |= top > __float_as_int(threshold);
+    } else if constexpr (Form::kIsBiased || Form::kIsLinear) {
+      exceeds |= top > __float_as_int(threshold);
+      const float zero = Form::kIsBiased ? softmax.threshold[r] : step.ahead[r];
+      greatest[r] = fmaxf(softmax.greatest[r], __int_as_float(top) + zero);
+      exceeds |= greatest[r] < zero;
+    } else {
+      top = max(top, __float_as_int(softmax.greatest[r]));
+      greatest[r] = __int_as_float(top);
+      exceeds |= unsigned(top) > unsigned(__float_as_int(threshold)); // it is above, or negative
+    }
   }
   return exceeds;
 }
@@ -302,18 +336,34 @@ template <int Rows> struct Rescaling {
 template <class Weight, class Form, int Rows, class Range, class Scores, class Place, class Args, class Rescale>
 ATTNC_DEVICE void follow_maxima(Scores& x, Softmax<Rows, Range>& softmax, StepBias<Form, Rows>& step,
                                 const Place& place, const Args& args, bool exact, Rescale&& rescale) {
+  constexpr bool kKeepsMaxima = Range::kKeepsMaxima;
+  float greatest[Rows];
   // NOTE: branches go by votes, from which ptxas knows that no warp diverges here; otherwise it serialises wgmma.
-  bool follows = __any_sync(0xffffffffu, exceeds_threshold(x, softmax, step) || softmax.is_careful() || exact);
+  bool follows =
+      __any_sync(0xffffffffu, exceeds_threshold(x, softmax, step, greatest) || softmax.is_careful() || exact);
   if (follows) [[unlikely]] {
     float top[Rows];
     find_tops(top, x, step);
-    bool exceeds = !exact || softmax.is_careful();
+    bool exceeds = (!exact && !kKeepsMaxima) || softmax.is_careful();
 #pragma unroll
-    for (int r = 0; r < Rows; ++r)
-      exceeds |= top[r] > softmax.threshold[r] - softmax.kSlack * ptx::rcp(place.form(r).weight_factor());
+    for (int r = 0; r < Rows; ++r) {
+      const float slack = softmax.kSlack * ptx::rcp(place.form(r).weight_factor());
+      exceeds |= top[r] > softmax.threshold[r] - (exact || !kKeepsMaxima ? slack : 0.f);
+    }
     follows = __any_sync(0xffffffffu, exceeds);
+    if constexpr (kKeepsMaxima) {
+#pragma unroll
+      for (int r = 0; r < Rows; ++r) {
+        top[r] = quad_max(top[r]); // else lanes below the reference would search again
+        // NOTE: x + 0, since the integer of -0 is negative.
+        softmax.greatest[r] = fmaxf(softmax.greatest[r], top[r] + (Form::kIsBiased ? softmax.kTop : 0.f));
+      }
+    }
     float factors[Rows];
     if (follows && move_references<Weight>(x, top, softmax, step, place, args, exact, factors)) rescale(factors);
+  } else if constexpr (kKeepsMaxima) {
+#pragma unroll
+    for (int r = 0; r < Rows; ++r) softmax.greatest[r] = greatest[r];
   }
   if (!follows) step.catch_up(place);
 }

@@ -1,6 +1,8 @@
 // All families of forward kernels against the fp64 reference: every library mod, dtype, and awkward size.
 #include "gpu.h"
 
+#include "support/element.h"
+
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -144,6 +146,28 @@ GPU_TEST_CASE("fully masked rows give output 0, lse -inf and row max -inf", "[gp
   checkFamilies(take(Mod::parse("(q_idx % 3 > 0) & (kv_idx > 40)")),
                 problem);                                            // two of three rows, from another tile on
   checkFamilies(take(Mod::parse("kv_idx + 100 <= q_idx")), problem); // the first rows none
+}
+
+GPU_TEST_CASE("row maxima of long rows are those of the reference where all scores are negative, or most", "[gpu]") {
+  for (const char* name : {"noop", "causal", "sliding_window", "alibi", "softcap"})
+    for (int headDim : {64, 128})
+      for (int positives : {0, 3}) {
+        const Mod mod = libraryMod(name);
+        const Problem problem{{1, 4, 2, 300, 1500}, headDim, headDim, DType::BF16};
+        HostOperands operands = draw(mod, problem);
+        for (cli::HostTensor* tensor : {&operands.q, &operands.k})
+          for (int64_t i = 0; i < tensor->elements(); ++i) {
+            const bool isKey = tensor == &operands.k, isPositive = isKey && i / headDim % 500 < positives;
+            const double size = std::fabs(readElement(tensor->bytes.data(), DType::BF16, i).real);
+            writeElement(tensor->bytes.data(), DType::BF16, i, isKey && !isPositive ? -size : size);
+          }
+        const Outcome expected = runReference(mod, problem, operands);
+        for (Family family : familiesFor(mod, problem)) {
+          INFO(name << ", " << problem.text() << ", family " << int(family) << ", " << positives << " keys of 500");
+          checkClose(runKernel(mod, problem, operands, {.family = family}), expected, problem, false,
+                     scoreErrorOf(name, problem.shape));
+        }
+      }
 }
 
 GPU_TEST_CASE("block masks of every block size give the same as no block mask", "[gpu]") {

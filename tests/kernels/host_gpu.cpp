@@ -280,7 +280,6 @@ void mbarrier_arrive_expect_tx(unsigned barrier, int bytes) {
   mbarrier_expect_tx(barrier, bytes);
   mbarrier_arrive(barrier);
 }
-void mbarrier_expect_tx(unsigned barrier, int bytes) { host::machine.mbarriers.at(barrier).bytes += bytes; }
 void mbarrier_wait(unsigned barrier, unsigned parity) {
   host::Mbarrier& of = host::machine.mbarriers.at(barrier);
   host::machine.wait([&of, parity] { return (of.phase & 1) != parity; });
