@@ -228,11 +228,11 @@ template <class E> struct Consumer : ConsumerParts {
       }
 
       wgmma::wait<1>(s); // S is complete
-      if (!M::kColumnsLoad) release(k);
+      if (!M::kSharesColumns) release(k);
       if (kQStages == 1) q.release(step.flags & kStepLast);
       StepBias<typename M::Exponents, 2> bias(softmax, place);
       apply_mod(s, p.base, args, place, step, this->template columns<M>(), bias);
-      if (M::kColumnsLoad) release(k);
+      if (M::kSharesColumns) release(k);
       k.advance();
       Rescaling<2> rescaling;
       if (kChooses<Mod>) rescaling = {}; // NOTE: as above

@@ -419,8 +419,8 @@ Written writeStruct(const Program& program, const analysis::ModFacts& facts, con
   auto bodyOf = [&](const FunctionText& function) { return function.body(fields, file); };
   std::string text = fmt::format("struct {} {{\n", name);
   const int columnBytes = structBytes(fields.column, program);
-  const bool columnsLoad = !fields.column.empty() && columnBytes <= kMaxSharedColumnBytes &&
-                           (facts.loadsAt(ir::Level::Column) || column.work() >= kSharedColumnWork);
+  const bool sharesColumns = !fields.column.empty() && columnBytes <= kMaxSharedColumnBytes &&
+                             (facts.loadsAt(ir::Level::Column) || column.work() >= kSharedColumnWork);
   const auto addFlag = [&](const char* name, bool value) {
     text += fmt::format("  static constexpr bool {} = {};\n", name, value);
   };
@@ -431,7 +431,7 @@ Written writeStruct(const Program& program, const analysis::ModFacts& facts, con
     addFlag("kBeginFalls", facts.kvEdges->beginFalls);
     addFlag("kEndFalls", facts.kvEdges->endFalls);
   }
-  addFlag("kColumnsLoad", columnsLoad);
+  addFlag("kSharesColumns", sharesColumns);
   if (probFactor) addFlag("kHasProbMod", true);
   if (facts.drops) addFlag("kDrops", true);
   if (facts.isWeight) addFlag("kIsWeight", true);
@@ -449,7 +449,7 @@ Written writeStruct(const Program& program, const analysis::ModFacts& facts, con
   text += structText("Head", "b and h", fields.head, program, fields);
   text += structText("Row", "b, h and q_idx", fields.row, program, fields);
   text += structText("Col", "b, h and kv_idx", fields.column, program, fields);
-  if (columnsLoad) text += fmt::format("  static_assert(sizeof(Col) == {});\n", columnBytes);
+  if (sharesColumns) text += fmt::format("  static_assert(sizeof(Col) == {});\n", columnBytes);
   text += fmt::format("  using Exponents = {};\n", exponentsOf(facts.form));
   text += "\n" + fillerText("Head", "head(const ModArgs& args, int b, int h)", bodyOf(head), head.work());
   const char* token = program.onGrid ? "Token" : "int";
@@ -495,7 +495,7 @@ Written writeStruct(const Program& program, const analysis::ModFacts& facts, con
   if (!reductions.empty()) text += reductionsText(program, ofReductions, ofScores);
   for (const GradientHook& hook : program.gradients.value_or(std::vector<GradientHook>()))
     if (!hook.ofFactor) work += kPlaceWork;
-  return {std::move(text), columnsLoad ? columnBytes : 0, structBytes(fields.row, program), work};
+  return {std::move(text), sharesColumns ? columnBytes : 0, structBytes(fields.row, program), work};
 }
 
 bool drawsNumbers(const Program& program) {

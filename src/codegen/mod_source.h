@@ -32,7 +32,7 @@ struct ModSource {
   /// for mods of equal IR, and changes with the code generator.
   std::string key;
   std::vector<ArgWord> slots; ///< fields of ModArgs, in order. Empty: ModArgs is one unused word
-  int columnBytes = 0;        ///< size of a Mod::Col if kColumnsLoad, else 0; of variants, the largest
+  int columnBytes = 0;        ///< size of a Mod::Col if kSharesColumns, else 0; of variants, the largest
   int rowBytes = 1;           ///< size of a Mod::Row; of variants, the largest
   /// The cost of compiling: instructions of all functions, as ops.def counts them; kFieldWork for each member of Row
   /// and Col; and kPlaceWork for each place where a capture receives a gradient.
@@ -56,11 +56,9 @@ constexpr int64_t kPlaceWork = 1500;
 /// Longer text is not written: `text` and `key` are then empty.
 constexpr int64_t kMostWork = 1'000'000;
 
-/// Work of col() from which its values are shared.
+/// A Mod has kSharesColumns if col() reads memory or has this much work, and fills at most so many bytes. Kernels keep
+/// the Cols of some hundred columns in shared memory.
 constexpr int64_t kSharedColumnWork = 12;
-
-/// A Mod has kColumnsLoad if col() reads memory and fills at most this many bytes. Kernels keep the Cols of some
-/// hundred columns in shared memory.
 constexpr int kMaxSharedColumnBytes = 64;
 
 /// Writes the text. Never fails for a verified module; equal modules give equal text. `facts`: of the module. Values

@@ -85,7 +85,7 @@ template <class E> struct ConsumerE4m3 : ConsumerParts {
       StepScales scales;
       step = read_step(k, scales);
       wgmma::wait<0>(s);
-      if (!(M::kColumnsLoad || kRowScales)) k.release();
+      if (!(M::kSharesColumns || kRowScales)) k.release();
       if (kQStages == 1) q.release(step.flags & kStepLast);
       if constexpr (kRowScales)
         q_scales.multiply(s, row_scales_of(shared, k.slot));
@@ -93,7 +93,7 @@ template <class E> struct ConsumerE4m3 : ConsumerParts {
         s.for_each([&](float& element, int) { element *= scales.k; });
       StepBias<typename M::Exponents, 2> bias(softmax, place);
       apply_mod(s, p.base, args, place, step, this->template columns<M>(), bias);
-      if (M::kColumnsLoad && !kRowScales) k.release();
+      if (M::kSharesColumns && !kRowScales) k.release();
       Rescaling<2> rescaling;
       follow_maxima<E>(s, softmax, bias, place, args, is_exact(step), rescaling);
       to_exponents(s, bias, place);

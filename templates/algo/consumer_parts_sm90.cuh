@@ -59,7 +59,7 @@ struct ConsumerParts {
 
   /// Returns the columns of the step whose K is current. M: the mod, or one of its variants.
   template <class M> ATTNC_DEVICE auto columns() const {
-    if constexpr (M::kColumnsLoad)
+    if constexpr (M::kSharesColumns)
       return SharedColumns<M>{columns_of<M>(shared, k.slot)};
     else
       return OwnColumns{};

@@ -227,7 +227,7 @@ struct Producer : HeldRowScales<kRowScales, kBlockN> {
 
   /// Computes columns that the mod loads. M: the mod, or one of its variants.
   template <class M> ATTNC_DEVICE void compute_columns(const At& at, int flags) {
-    if constexpr (M::kColumnsLoad) {
+    if constexpr (M::kSharesColumns) {
       if (M::Exponents::kCallsScore || flags & kStepMasked) {
         const typename M::Head head = M::head(args, at.b, at.h); // SEAM(head)
         typename M::Col* columns = columns_of<M>(shared, k.slot);

@@ -81,12 +81,12 @@ template <class M, class Args> ATTNC_DEVICE int q_length_of(const ForwardParams&
   return min(length, p.rows.q - q_start_of<M>(p, args, b));
 }
 
-/// Returns the bytes of a Mod::Col, of that of any variant, if col() reads memory; otherwise 0.
+/// Returns the bytes of a Mod::Col, of that of any variant, if columns are shared; otherwise 0.
 template <class M> constexpr int largest_column() {
   if constexpr (kChooses<M>)
     return M::kColumnBytes;
   else
-    return M::kColumnsLoad ? int(sizeof(typename M::Col)) : 0;
+    return M::kSharesColumns ? int(sizeof(typename M::Col)) : 0;
 }
 
 /// Returns which of its variants a mod is for b and h; -1 if no score of these lives. 0 if it has none.

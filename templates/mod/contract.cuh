@@ -21,7 +21,7 @@
 //     static constexpr bool kPassesGradient      only in mods with gradients: d_score() is not always 0
 //     static constexpr bool kKeepsGradient       only in mods with gradients: d_score() returns `grad`, so need not be
 //                                                called
-//     static constexpr bool kColumnsLoad         col() reads memory: call it once per column of a tile, for all rows
+//     static constexpr bool kSharesColumns       col() reads memory or takes long: call it once per column of a tile
 //     static constexpr bool kAnyOrigin           q_float and kv_base may count from any position, the same for both
 //     static constexpr bool kHasLengths          defined only if kv_length() exists
 //     static constexpr bool kHasProbMod          defined only if prob_factor() exists

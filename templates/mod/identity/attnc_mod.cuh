@@ -14,7 +14,7 @@ struct Mod {
   static constexpr bool kHasMaskMod = false;
   static constexpr bool kHasBounds = false;
   static constexpr bool kRowsAreIntervals = false;
-  static constexpr bool kColumnsLoad = false;
+  static constexpr bool kSharesColumns = false;
   static constexpr bool kAnyOrigin = false;
   struct Head {};
   struct Row {};

@@ -9,7 +9,7 @@ struct Mod {
   static constexpr bool kHasMaskMod = true;
   static constexpr bool kHasBounds = false;
   static constexpr bool kRowsAreIntervals = false;
-  static constexpr bool kColumnsLoad = false;
+  static constexpr bool kSharesColumns = false;
   static constexpr bool kAnyOrigin = false;
 
   struct Head { // known once b and h are

@@ -5,7 +5,7 @@ struct Mod {
   static constexpr bool kRowsAreIntervals = true;
   static constexpr bool kBeginFalls = false;
   static constexpr bool kEndFalls = false;
-  static constexpr bool kColumnsLoad = false;
+  static constexpr bool kSharesColumns = false;
   static constexpr bool kAnyOrigin = false;
   ATTNC_DEVICE static bool mask(const ModArgs& args, const Head& head, const Row& row, const Col& col, Coord at) {
 #line 2 "causal.py"

@@ -20,7 +20,7 @@ struct Mod {
   static constexpr bool kRowsAreIntervals = true;
   static constexpr bool kBeginFalls = false;
   static constexpr bool kEndFalls = false;
-  static constexpr bool kColumnsLoad = true;
+  static constexpr bool kSharesColumns = true;
   static constexpr bool kAnyOrigin = false;
 
   struct Head { // known once b and h are

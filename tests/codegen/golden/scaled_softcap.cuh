@@ -9,7 +9,7 @@ struct Mod {
   static constexpr bool kRowsAreIntervals = true;
   static constexpr bool kBeginFalls = false;
   static constexpr bool kEndFalls = false;
-  static constexpr bool kColumnsLoad = false;
+  static constexpr bool kSharesColumns = false;
   static constexpr bool kAnyOrigin = false;
 
   struct Head { // known once b and h are

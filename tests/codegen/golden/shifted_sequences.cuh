@@ -19,7 +19,7 @@ struct Mod {
   static constexpr bool kRowsAreIntervals = true;
   static constexpr bool kBeginFalls = false;
   static constexpr bool kEndFalls = false;
-  static constexpr bool kColumnsLoad = false;
+  static constexpr bool kSharesColumns = false;
   static constexpr bool kHasLengths = true;
   static constexpr bool kHasOffsets = true;
   static constexpr bool kAnyOrigin = true;

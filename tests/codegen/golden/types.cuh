@@ -19,7 +19,7 @@ struct Mod {
   static constexpr bool kHasMaskMod = true;
   static constexpr bool kHasBounds = false;
   static constexpr bool kRowsAreIntervals = false;
-  static constexpr bool kColumnsLoad = true;
+  static constexpr bool kSharesColumns = true;
   static constexpr bool kAnyOrigin = false;
 
   struct Head { // known once b and h are
