@@ -163,12 +163,6 @@ inline int __reduce_add_sync(unsigned, int x) {
 template <class T> T __shfl_sync(unsigned, T x, int lane) {
   return host::fromBits<T>(host::exchange(host::bitsOf(x))[unsigned(lane) % 32]);
 }
-inline int __reduce_add_sync(unsigned, int x) {
-  const uint64_t* words = host::exchange(host::bitsOf(x));
-  int sum = 0;
-  for (int i = 0; i < 32; ++i) sum += host::fromBits<int>(words[i]);
-  return sum;
-}
 template <class T> T __shfl_xor_sync(unsigned mask, T x, int lanes) {
   return __shfl_sync(mask, x, int(threadIdx.x % 32) ^ lanes);
 }
