@@ -27,7 +27,9 @@ struct ConsumerParts {
   using Scores = Fragment<1, kBlockN>;
   using Out = Fragment<1, computed_columns(kHeadDimV)>;
   using Range = Choose<kFp8, WeightsOfE4M3, WeightsFromOne>::Type;
-  using RowSoftmax = Softmax<2, typename Choose<kRowMax, WithMaxima<2, Range>, Range>::Type>;
+  // NOTE: E4M3 and wide heads leave no registers.
+  using Kept = Choose<kFp8 || (kHeadDimV > 128), volatile float, float>::Type;
+  using RowSoftmax = Softmax<2, typename Choose<kRowMax, WithMaxima<2, Range, Kept>, Range>::Type>;
 
   /// Whether references are maxima in a step.
   // NOTE: row_max is null without kRowMax. The test is there for ptxas, whose loop was timed with it.

@@ -56,13 +56,13 @@ struct WeightsOfE4M3 {
   static constexpr float kSlack = 4.f, kLift = 4.f;
   static constexpr bool kKeepsMaxima = false;
 };
-/// Either of them where lanes keep the greatest x of their rows.
-template <int Rows, class Range> struct WithMaxima : Range {
+/// Either of them where lanes keep the greatest x of their rows. Float: volatile keeps it out of registers.
+template <int Rows, class Range, class Float = float> struct WithMaxima : Range {
   static constexpr bool kKeepsMaxima = true;
-  float greatest[Rows]; ///< x that this lane knows of a row, without bias; if kIsBiased plus kTop
+  Float greatest[Rows]; ///< x that this lane knows of a row, without bias; if kIsBiased plus kTop
   ATTNC_DEVICE WithMaxima() {
 #pragma unroll
-    for (float& x : greatest) x = negative_infinity();
+    for (Float& x : greatest) x = negative_infinity();
   }
 };
 
@@ -225,8 +225,7 @@ template <class Form, int Rows> struct StepBias {
 /// Whether some x of this lane may lie above the threshold of its row, or with kKeepsMaxima be the greatest one so far
 /// and not be in `greatest`. All rows are plain.
 template <class Form, int Rows, class Range, class Scores>
-ATTNC_DEVICE bool exceeds_threshold(const Scores& x, const Softmax<Rows, Range>& softmax,
-                                    const StepBias<Form, Rows>& step, float (&greatest)[Rows]) {
+ATTNC_DEVICE bool exceeds_threshold(const Scores& x, Softmax<Rows, Range>& softmax, const StepBias<Form, Rows>& step) {
   bool exceeds = false;
 #pragma unroll
   for (int r = 0; r < Rows; ++r) {
@@ -241,19 +240,19 @@ ATTNC_DEVICE bool exceeds_threshold(const Scores& x, const Softmax<Rows, Range>&
       threshold -= step.ahead[r];
       exceeds |= !(threshold > 0.f);
     }
-    int top = max(even, odd);
-    if constexpr (!Range::kKeepsMaxima) {
-      exceeds |= top > __float_as_int(threshold);
-    } else if constexpr (Form::kIsBiased || Form::kIsLinear) {
-      exceeds |= top > __float_as_int(threshold);
-      const float zero = Form::kIsBiased ? softmax.threshold[r] : step.ahead[r];
-      greatest[r] = fmaxf(softmax.greatest[r], __int_as_float(top) + zero);
-      exceeds |= greatest[r] < zero;
-    } else {
-      top = max(top, __float_as_int(softmax.greatest[r]));
-      greatest[r] = __int_as_float(top);
-      exceeds |= unsigned(top) > unsigned(__float_as_int(threshold)); // it is above, or negative
+    const int top = max(even, odd);
+    if constexpr (Range::kKeepsMaxima && (Form::kIsBiased || Form::kIsLinear)) {
+      const float zero = Form::kIsLinear ? step.ahead[r] : softmax.is_careful() ? softmax.kTop : softmax.threshold[r];
+      const float greatest = fmaxf(softmax.greatest[r], __int_as_float(top) + zero);
+      exceeds |= greatest < zero;
+      softmax.greatest[r] = greatest;
+    } else if constexpr (Range::kKeepsMaxima) {
+      const float greatest = fmaxf(softmax.greatest[r], __int_as_float(top));
+      exceeds |= unsigned(__float_as_int(greatest)) > unsigned(__float_as_int(threshold)); // it is above, or negative
+      softmax.greatest[r] = greatest;
+      continue;
     }
+    exceeds |= top > __float_as_int(threshold);
   }
   return exceeds;
 }
@@ -337,10 +336,8 @@ template <class Weight, class Form, int Rows, class Range, class Scores, class P
 ATTNC_DEVICE void follow_maxima(Scores& x, Softmax<Rows, Range>& softmax, StepBias<Form, Rows>& step,
                                 const Place& place, const Args& args, bool exact, Rescale&& rescale) {
   constexpr bool kKeepsMaxima = Range::kKeepsMaxima;
-  float greatest[Rows];
   // NOTE: branches go by votes, from which ptxas knows that no warp diverges here; otherwise it serialises wgmma.
-  bool follows =
-      __any_sync(0xffffffffu, exceeds_threshold(x, softmax, step, greatest) || softmax.is_careful() || exact);
+  bool follows = __any_sync(0xffffffffu, exceeds_threshold(x, softmax, step) || softmax.is_careful() || exact);
   if (follows) [[unlikely]] {
     float top[Rows];
     find_tops(top, x, step);
@@ -361,9 +358,6 @@ ATTNC_DEVICE void follow_maxima(Scores& x, Softmax<Rows, Range>& softmax, StepBi
     }
     float factors[Rows];
     if (follows && move_references<Weight>(x, top, softmax, step, place, args, exact, factors)) rescale(factors);
-  } else if constexpr (kKeepsMaxima) {
-#pragma unroll
-    for (int r = 0; r < Rows; ++r) softmax.greatest[r] = greatest[r];
   }
   if (!follows) step.catch_up(place);
 }

@@ -119,3 +119,22 @@ TEST_CASE("row maxima are those of the reference, and change nothing else", "[on
   check({"score", "128x48x8", 500, DType::F16, -0.5f});
   check({"score", "", 1100});
 }
+
+NVRTC_TEST_CASE("kernels that keep row maxima compile without spills or advisories", "[kernels]") {
+  std::vector<test::Job> jobs;
+  for (const auto& [name, mod] : test::library()) {
+    const auto add = [&, &name = name, &mod = mod](const char* what, KernelOptions options) {
+      options.family = Family::Sm90, options.arch = "sm_90a";
+      options.features.set(Feature::RowMax);
+      const bool isFp8 = options.features.has(Feature::Fp8Q);
+      const int bytes = isFp8 && options.headDim > 64 ? 260 : options.headDim > 128 ? 12 : 0;
+      jobs.push_back({fmt::format("row max {}{} d{}", name, what, options.headDim), mod, options, bytes});
+    };
+    for (int dim : {64, 128, 256}) add("", {.headDim = dim});
+    if (mod.hasMaskMod()) add(" lists", {.headDim = 64, .blockSparse = true});
+    add(" ragged", {.headDim = 128, .features = {Feature::Ragged}});
+    if (name == "causal" || name == "softcap" || name == "alibi")
+      for (int dim : {64, 128}) add(" e4m3", {.headDim = dim, .features = {Feature::Fp8Q, Feature::Fp8Kv}});
+  }
+  CHECK(test::findings(jobs) == "");
+}
