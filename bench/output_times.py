@@ -1,12 +1,16 @@
 #!/usr/bin/env python3
-"""Times outputs of mods under load on one GPU, next to the forward pass that they look at.
+"""Times outputs of mods under load on one GPU, next to the forward pass that they look at; or their gradients, next to
+the backward pass.
 
-  ATTNC_LIBRARY=libattnc.so python3 bench/output_times.py --out FILE.jsonl
+  ATTNC_LIBRARY=libattnc.so python3 bench/output_times.py [--backward] --out FILE.jsonl
 
 q, k and v are bf16, 2 x 16 x 8192 rows of 128 and of 64, causal or without a mask. In turns (clocks.py): the forward
 pass; the same with column sums, with the entropy of rows, with the largest logit of heads and with row maxima, which
 take no walk. Column sums and the largest logits are first compared with those of a matrix of scores, at 1280 rows.
 Prints what each costs more, in forward passes.
+
+With --backward: the backward pass of a loss that reads out; the same if it also reads column sums, or entropies.
+Gradients of q by column sums are first compared with those by a matrix. Prints what each costs more, in backward passes.
 """
 
 import argparse
@@ -58,15 +62,25 @@ def attend(operands, is_causal, **more):
 
 def check(width, is_causal):
     operands = draw(1280, width)  # more steps than those of rows that always follow their maxima
-    scores = operands[0].double() @ operands[1].double().mT / width**0.5
+    operands[0].requires_grad_()
+    q = operands[0].detach().double().requires_grad_()
+    scores = q @ operands[1].double().mT / width**0.5
     if is_causal:
-        scores.masked_fill_(torch.ones(1280, 1280, dtype=torch.bool, device="cuda").triu(1), -torch.inf)
+        scores = scores.masked_fill(torch.ones(1280, 1280, dtype=torch.bool, device="cuda").triu(1), -torch.inf)
     wanted = {"column_sums": scores.softmax(-1).sum(-2), "max_logit": scores.amax((-1, -2))}
+    found = {}
     for name, want in wanted.items():
         aux = attend(operands, is_causal, outputs={name: OUTPUTS[name]}, return_aux=AuxRequest())()[1]
-        off = float((getattr(aux, name) - want).abs().max())
+        found[name] = getattr(aux, name)
+        off = float((found[name] - want).abs().max())
         if not off < 1e-3:
             sys.exit(f"{name} is off by {off}")
+    weighs = torch.randn_like(found["column_sums"])
+    (is_,) = torch.autograd.grad((found["column_sums"] * weighs).sum(), operands[:1])
+    (be,) = torch.autograd.grad((wanted["column_sums"] * weighs).sum(), q)
+    off = float((is_ - be).abs().max() / be.abs().max())
+    if not off < 2e-2:
+        sys.exit(f"gradients of column sums are off by {off} of the largest")
 
 
 def calls(width, is_causal):
@@ -82,21 +96,36 @@ def calls(width, is_causal):
     }
 
 
+def backward_calls(width, is_causal):
+    """Returns {name: function}. A loss gives random numbers to what it reads."""
+    operands = [x.requires_grad_() for x in draw(LENGTH, width)]
+
+    def backward(results):
+        given = [torch.randn_like(x) for x in results]
+        return lambda: torch.autograd.grad(results, operands, given, retain_graph=True)
+
+    found = {"backward": backward([attend(operands, is_causal)()])}
+    for name in ("column_sums", "entropy"):
+        out, aux = attend(operands, is_causal, outputs={name: OUTPUTS[name]}, return_aux=AuxRequest())()
+        found[name] = backward([out, getattr(aux, name)])
+    return found
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=argparse.FileType("a"), required=True)
-    out = parser.parse_args().out
+    parser.add_argument("--backward", action="store_true")
+    arguments = parser.parse_args()
+    of, timed = ("backward", backward_calls) if arguments.backward else ("forward", calls)
     gpu = clocks.Gpu()
     torch.manual_seed(0)
     for width in (128, 64):
         for is_causal in (False, True):
             check(width, is_causal)
-            ms = clocks.means(gpu, calls(width, is_causal), BURST, 1, out, head_dim=width, causal=is_causal)
-            more = ", ".join(f"{name} {of / ms['forward'] - 1:.3f}" for name, of in ms.items() if name != "forward")
-            print(
-                f"d{width} {'causal' if is_causal else 'no mask'}: forward {ms['forward']:.3f} ms; more of it: {more}",
-                flush=True,
-            )
+            ms = clocks.means(gpu, timed(width, is_causal), BURST, 1, arguments.out, head_dim=width, causal=is_causal)
+            more = ", ".join(f"{name} {time / ms[of] - 1:.3f}" for name, time in ms.items() if name != of)
+            mask = "causal" if is_causal else "no mask"
+            print(f"d{width} {mask}: {of} {ms[of]:.3f} ms; more of it: {more}", flush=True)
 
 
 if __name__ == "__main__":

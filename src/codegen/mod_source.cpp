@@ -436,7 +436,11 @@ Written writeStruct(const Program& program, const analysis::ModFacts& facts, con
   if (facts.drops) addFlag("kDrops", true);
   if (facts.isWeight) addFlag("kIsWeight", true);
   if (sink) addFlag("kHasSink", true);
-  if (hookOf(program, ir::kProbGradient)) addFlag("kHasOutputGradients", true);
+  if (const Hook* hook = hookOf(program, ir::kProbGradient)) {
+    const std::string body = bodyOf(hooks[size_t(hook - program.hooks.data())]);
+    addFlag("kHasOutputGradients", true);
+    addFlag("kGivesToAllWeights", body.find("prob") == std::string::npos && !facts.loadsAt(ir::Level::Element));
+  }
   if (dScore) addFlag("kPassesGradient", facts.passesGradient);
   if (dScore) addFlag("kKeepsGradient", facts.keepsGradient);
   if (hookOf(program, ir::kKvLength)) addFlag("kHasLengths", true);

@@ -184,10 +184,11 @@ private:
   /// Adds a reduction for kernels with tensor cores: the sum over a row of prob times its gradient.
   void addRowSum(Value ofProb) {
     const Value prob = module.param(ir::ParamKind::Prob), zero = module.constF32(0);
-    const Value isZero = module.make(Op::Eq, Type::Bool, {prob, zero}); // and its gradient anything
-    const Value term = module.make(Op::Mul, Type::F32, {prob, ofProb});
+    Value term = module.make(Op::Mul, Type::F32, {prob, ofProb});
+    if (ir::neededBy(module, {ofProb})[prob.id]) // which may be anything where prob is 0
+      term = module.make(Op::Select, Type::F32, {module.make(Op::Eq, Type::Bool, {prob, zero}), zero, term});
     module.setOutput(ir::Reduction{.name = "prob_gradient", .kept = ir::Kept::Queries}.output(), ir::kReductionParams,
-                     module.make(Op::Select, Type::F32, {isZero, zero, term}));
+                     term);
   }
 
   Status addPlaces() {

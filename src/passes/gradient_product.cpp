@@ -76,6 +76,7 @@ Value Products::make(Op op, Type type, llvm::ArrayRef<Value> operands, int64_t a
 }
 
 void Products::multiply(Product& product, Value by) {
+  if (module[by].op == Op::Neg) by = module[by].operands[0], product.factor = -product.factor;
   if (module.isConst(by)) {
     product.factor *= module.f32(by);
   } else if (auto at = llvm::find(product.below, by); at != product.below.end()) {

@@ -27,13 +27,14 @@ struct QuickWeight {
 ATTNC_DEVICE float log_of(QuickWeight weight) { return ptx::lg2(weight.value) * kLn2; }
 ATTNC_DEVICE float log2_of(QuickWeight weight) { return ptx::lg2(weight.value); }
 
-/// Returns what outputs give to a weight; 0 to a weight of 0, where they may give anything.
+/// Returns what outputs give to a weight; a finite number to a weight of 0, where they may give anything.
 template <class M>
 ATTNC_DEVICE float output_gradient(const ModArgs& args, const typename M::Head& head, const typename M::Row& row,
                                    const typename M::Col& col, Coord at, float weight) {
   if constexpr (kHasOutputGradients<M>)
-    return weight == 0.f ? 0.f
-                         : M::prob_gradient(args, head, row, col, at, 0.f, QuickWeight{weight}); // SEAM(prob_gradient)
+    return weight == 0.f && !M::kGivesToAllWeights
+               ? 0.f
+               : M::prob_gradient(args, head, row, col, at, 0.f, QuickWeight{weight}); // SEAM(prob_gradient)
   return 0.f;
 }
 

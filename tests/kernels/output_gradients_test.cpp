@@ -2,6 +2,7 @@
 #include "api/mod_impl.h"
 #include "attnc/attnc.h"
 #include "helpers/ragged_lists.h"
+#include "ir/printer.h"
 #include "kernels/findings.h"
 #include "kernels/host_launch.h"
 #include "kernels/host_tensor.h"
@@ -287,6 +288,8 @@ TEST_CASE("backward passes know whether outputs have gradients, and what is wron
   CHECK(familyFor("def prob_mod(prob, b, h, q_idx, kv_idx):\n  return where(random(1, b, h, q_idx, kv_idx) < 0.5, 0.0, "
                   "prob * 2)\n",
                   "prob") == "sm90 takes no gradients of outputs next to a prob_mod");
+  const Mod entropy = take(gradientMod(take(Mod::load(ATTNC_SOURCE_DIR "/dsl/mods/entropy.py")), {}, false, true));
+  CHECK(ir::print(entropy.module()).find("div") == std::string::npos); // a weight by itself is 1
   captures.set("top_gradient", ofHeads);
   for (const Error& error : {refusalOf(settled(mod)), refusalOf(computeBackwardOnCpu(mod, operands, to))})
     CHECK(error.message == "top_gradient is given, and top is a maximum, which has no gradient");
