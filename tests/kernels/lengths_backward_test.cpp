@@ -124,6 +124,45 @@ void check(const Case& c) {
         CHECK(got[1].at({b, head % c.kvHeads, row, 0}) == 0);
 }
 
+/// A ragged batch with lists, by column those of its transpose. Rows that no sequence has are NaN.
+void checkLists(const test::RaggedCase& c, bool deterministic = false, double tolerance = 6e-3) {
+  if (!test::isCaseDue()) return;
+  INFO(c.text() << ", deterministic " << deterministic);
+  test::RaggedBatch batch(c);
+  const Mod mod = take(Mod::parse(c.mod));
+  std::mt19937 random(3);
+  const int64_t rows = batch.rows(), kvRows = batch.k.view.shape[0];
+  const auto drawn = [&](int64_t rows, int64_t heads) { return Tensor(c.dtype, {rows, heads, c.headDim}, random); };
+  const auto viewOf = [](const Tensor& tensor) { return test::RaggedBatch::headsFirst(tensor); };
+  const Tensor out = drawn(rows, c.heads), dOut = drawn(rows, c.heads), lse(DType::F32, {1, c.heads, rows}, random);
+  BackwardOperands operands{batch.operands(), viewOf(out), lse.view, viewOf(dOut)};
+  const BlockMask lists = take(BlockMask::fromLists(batch.lists.view)).withColumns();
+  const BlockMaskView view = lists.view();
+  operands.blockMask = &view;
+  take(computeOnCpu(mod, operands, {.out = viewOf(out), .lse = lse.view}));
+  const Tensor dQ = drawn(rows, c.heads), dK = drawn(kvRows, c.kvHeads), dV = drawn(kvRows, c.kvHeads),
+               wantQ = drawn(rows, c.heads), wantK = drawn(kvRows, c.kvHeads), wantV = drawn(kvRows, c.kvHeads);
+  take(computeBackwardOnCpu(mod, operands, {viewOf(wantQ), viewOf(wantK), viewOf(wantV)}));
+  KernelOptions options = optionsOf(operands, {}, {.arch = c.family == Family::Sm90 ? "sm_90a" : "sm_80"});
+  options.kind = KernelKind::Backward, options.family = c.family;
+  options.features.set(Feature::Deterministic, deterministic);
+  test::launchOnHost(mod, options, operands, {}, {viewOf(dQ), viewOf(dK), viewOf(dV)}, {}, paramsOf);
+  for (const auto& [name, got, want] :
+       {std::tuple("dq", &dQ, &wantQ), std::tuple("dk", &dK, &wantK), std::tuple("dv", &dV, &wantV)}) {
+    double largest = 0, error = 0;
+    for (int64_t row = batch.firstRow(); row < got->view.shape[0] - batch.firstRow(); ++row)
+      for (int64_t h = 0; h < got->view.shape[1]; ++h)
+        for (int64_t d = 0; d < c.headDim; ++d) {
+          const double wanted = want->at({row, h, d}), difference = std::fabs(got->at({row, h, d}) - wanted);
+          largest = std::max(largest, std::fabs(wanted));
+          error = std::max(error, std::isfinite(difference) ? difference : std::numeric_limits<double>::infinity());
+        }
+    INFO(name << ": " << error << " of " << largest);
+    CHECK(largest > 0);
+    CHECK(error <= tolerance * largest);
+  }
+}
+
 const std::string kLearned = "slopes: f32[H]\n"
                              "def score_mod(score, b, h, q_idx, kv_idx):\n"
                              "  return score + slopes[h] * (kv_idx - q_idx) * 0.1\n"
@@ -233,4 +272,30 @@ TEST_CASE("backward kernels of Hopper end at KV lengths", "[on-host][lengths]") 
          .kvLen = 130,
          .mod = unbounded,
          .tolerance = 6e-3});
+  check({.family = kSm90, // lists of more than 32 blocks
+         .dtype = DType::F16,
+         .headDim = 64,
+         .headDimV = 64,
+         .lengths = {4, 500, 500},
+         .qLen = 40,
+         .kvLen = 4250,
+         .mod = unbounded,
+         .hasLists = true,
+         .deterministic = true,
+         .tolerance = 6e-3});
+}
+
+TEST_CASE("backward kernels walk lists of a ragged batch", "[on-host][lengths]") {
+  const std::vector<int32_t> lengths = {5, 0, 129, 200}, others = {130, 3, 0, 70};
+  checkLists({.family = Family::Naive, .qLengths = lengths, .kvLengths = others, .headDim = 16, .dtype = DType::F32},
+             false, 1e-5);
+  checkLists({.family = Family::Naive, .qLengths = lengths, .headDim = 16, .dtype = DType::F32, .perSequence = false},
+             false, 1e-5);
+  for (Family family : {Family::Sm80, Family::Sm90}) {
+    checkLists({.family = family, .qLengths = lengths, .kvLengths = others, .dtype = DType::F16});
+    checkLists({.family = family, .qLengths = {5, 0, 129, 200}, .dtype = DType::F16, .perSequence = false}, true);
+  }
+  checkLists({.family = Family::Sm90, .qLengths = {300, 70}, .dtype = DType::F16, .perHead = false, .kvBlock = 256},
+             true);
+  checkLists({.family = Family::Sm90, .qLengths = others, .kvLengths = lengths, .headDim = 256, .dtype = DType::F16});
 }
