@@ -124,43 +124,22 @@ void check(const Case& c) {
         CHECK(got[1].at({b, head % c.kvHeads, row, 0}) == 0);
 }
 
-/// A ragged batch with lists, by column those of its transpose. Rows that no sequence has are NaN.
+/// A ragged batch with lists. Rows that no sequence has are NaN.
 void checkLists(const test::RaggedCase& c, bool deterministic = false, double tolerance = 6e-3) {
   if (!test::isCaseDue()) return;
   INFO(c.text() << ", deterministic " << deterministic);
   test::RaggedBatch batch(c);
-  const Mod mod = take(Mod::parse(c.mod));
-  std::mt19937 random(3);
-  const int64_t rows = batch.rows(), kvRows = batch.k.view.shape[0];
-  const auto drawn = [&](int64_t rows, int64_t heads) { return Tensor(c.dtype, {rows, heads, c.headDim}, random); };
-  const auto viewOf = [](const Tensor& tensor) { return test::RaggedBatch::headsFirst(tensor); };
-  const Tensor out = drawn(rows, c.heads), dOut = drawn(rows, c.heads), lse(DType::F32, {1, c.heads, rows}, random);
-  BackwardOperands operands{batch.operands(), viewOf(out), lse.view, viewOf(dOut)};
-  const BlockMask lists = take(BlockMask::fromLists(batch.lists.view)).withColumns();
-  const BlockMaskView view = lists.view();
-  operands.blockMask = &view;
-  take(computeOnCpu(mod, operands, {.out = viewOf(out), .lse = lse.view}));
-  const Tensor dQ = drawn(rows, c.heads), dK = drawn(kvRows, c.kvHeads), dV = drawn(kvRows, c.kvHeads),
-               wantQ = drawn(rows, c.heads), wantK = drawn(kvRows, c.kvHeads), wantV = drawn(kvRows, c.kvHeads);
-  take(computeBackwardOnCpu(mod, operands, {viewOf(wantQ), viewOf(wantK), viewOf(wantV)}));
+  const test::RaggedGradients got(c, batch), want(c, batch);
+  want.compute(c, batch);
+  got.compute(c, batch); // out and lse; a launch writes the gradients anew
+  const BackwardOperands operands = got.operands(batch);
   KernelOptions options = optionsOf(operands, {}, {.arch = c.family == Family::Sm90 ? "sm_90a" : "sm_80"});
   options.kind = KernelKind::Backward, options.family = c.family;
   options.features.set(Feature::Deterministic, deterministic);
-  test::launchOnHost(mod, options, operands, {}, {viewOf(dQ), viewOf(dK), viewOf(dV)}, {}, paramsOf);
-  for (const auto& [name, got, want] :
-       {std::tuple("dq", &dQ, &wantQ), std::tuple("dk", &dK, &wantK), std::tuple("dv", &dV, &wantV)}) {
-    double largest = 0, error = 0;
-    for (int64_t row = batch.firstRow(); row < got->view.shape[0] - batch.firstRow(); ++row)
-      for (int64_t h = 0; h < got->view.shape[1]; ++h)
-        for (int64_t d = 0; d < c.headDim; ++d) {
-          const double wanted = want->at({row, h, d}), difference = std::fabs(got->at({row, h, d}) - wanted);
-          largest = std::max(largest, std::fabs(wanted));
-          error = std::max(error, std::isfinite(difference) ? difference : std::numeric_limits<double>::infinity());
-        }
-    INFO(name << ": " << error << " of " << largest);
-    CHECK(largest > 0);
-    CHECK(error <= tolerance * largest);
-  }
+  for (const Tensor* tensor : {&got.dQ, &got.dK, &got.dV})
+    fill(*tensor, 0, tensor->view.elements(), std::numeric_limits<double>::quiet_NaN());
+  test::launchOnHost(take(Mod::parse(c.mod)), options, operands, {}, got.outputs(), {}, paramsOf);
+  test::checkGradients(batch, got, want, tolerance);
 }
 
 const std::string kLearned = "slopes: f32[H]\n"
