@@ -71,6 +71,7 @@ ATTNC_DEVICE void take_kv_tile(const BackwardParams& launch, const ModArgs& args
 #pragma unroll 1
       for (int step = 0; step < walk.count; ++step) {
         const auto [start, flags] = walk.at(step);
+        if (kBlockSparse && kIsRagged<Mod> && start >= f.q_len) continue; // a step of a longer sequence
         if (!launch.large_rows
                  .chunks[(head_tile_of<Mod, kBlockM>(f, args, b, h, start) * kBlockM + start % kBlockM) / 32])
           continue;

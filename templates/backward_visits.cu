@@ -19,11 +19,12 @@ namespace attnc::sm90 {
 extern "C" __global__ void __launch_bounds__(32 * kWarps)
     attnc_backward_visits(const __grid_constant__ BackwardParamsSm90 p, const __grid_constant__ ModArgs) {
   const ForwardParams& f = p.base.forward;
-  const int kv_blocks = (f.kv_len + f.lists.kv_block - 1) / f.lists.kv_block;
+  const BlockLists& lists = lists_of<Mod>(f);
+  const int kv_blocks = (f.kv_len + lists.kv_block - 1) / lists.kv_block;
   const int heads = p.base.columns.head_stride ? f.q_heads : 1, batch = p.base.columns.batch_stride ? f.batch : 1;
   const long long column = (long long)blockIdx.x * kWarps + threadIdx.x / 32;
   if (column >= (long long)batch * heads * kv_blocks) return;
-  mark_visits(p.base, p.visits, column / kv_blocks, int(column % kv_blocks));
+  mark_visits<Mod>(p.base, p.visits, column / kv_blocks, int(column % kv_blocks));
 }
 
 } // namespace attnc::sm90

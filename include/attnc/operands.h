@@ -100,7 +100,7 @@ struct Operands {
   /// are masked even if they are listed. Backward kernels also need its lists by column.
   ///
   /// In a ragged batch, its batch is the sequences (or 1), and its lengths are maxQLen and maxKvLen, or what stands for
-  /// these. Blocks are of rows and positions of each sequence. Backward kernels then take none.
+  /// these. Blocks are of rows and positions of each sequence.
   const BlockMaskView* blockMask = nullptr;
 };
 

@@ -59,9 +59,6 @@ Status checkRaggedOptions(const KernelOptions& options) {
   if (options.maskByBoxes)
     return Error::environment("a ragged batch takes no lists of boxes",
                               "give lists of blocks of tokens in a row, or none: its kernels then evaluate mask_mod");
-  if (options.blockSparse && options.kind == KernelKind::Backward)
-    return Error::environment("backward kernels take no block mask of a ragged batch",
-                              "give none: they evaluate mask_mod, or walk its bounds");
   if (options.features.has(Feature::Lengths) && options.kind == KernelKind::Backward)
     return Error::environment("backward kernels take no KV lengths in a ragged batch",
                               "cu_seqlens_kv says the lengths");

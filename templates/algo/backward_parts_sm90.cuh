@@ -182,7 +182,8 @@ template <class Memory> struct Producer {
   ATTNC_DEVICE void request_step(const BackwardParams& base, Step step, const Mod::Head& head, int b, int h,
                                  int kv_start) {
     const ForwardParams& f = base.forward;
-    constexpr int kEach = kBlockM / 32; // rows per lane
+    if (kBlockSparse && kIsRagged<Mod> && step.start >= f.q_len) return; // a step of a longer sequence
+    constexpr int kEach = kBlockM / 32;                                  // rows per lane
     float lse[kEach], delta[kEach];
 #pragma unroll
     for (int i = 0; i < kEach; ++i) {

@@ -54,14 +54,17 @@ ATTNC_DEVICE float sum_of_lanes(float x) {
 /// Returns the walk over all positions of the walked axis, or those of lists: the oracle does not trust a mod's bounds.
 /// `at`: position along the other axis.
 ATTNC_DEVICE auto walk_of(int length, const BlockLists& lists, int b, int h, int at, int own_block, int walked_block) {
-  if constexpr (kBlockSparse)
-    return StepWalk<kChunk, StepSource::Lists, Mod::kHasMaskMod>(length,
-                                                                 BlockRow(lists, b, h, at / own_block, walked_block));
-  else
+  if constexpr (kBlockSparse) {
+    using Walk = StepWalk<kChunk, StepSource::Lists, Mod::kHasMaskMod>;
+    if (kIsRagged<Mod> && length == 0) return Walk::none(length); // lists may be those of other sequences
+    return Walk(length, BlockRow(lists, b, h, at / own_block, walked_block));
+  } else {
     return StepWalk<kChunk, StepSource::All, Mod::kHasMaskMod>(length);
+  }
 }
 ATTNC_DEVICE auto walk_kv(const ForwardParams& f, int b, int h, int q_idx) {
-  return walk_of(f.kv_len, f.lists, b, h, q_idx, f.lists.q_block, f.lists.kv_block);
+  const BlockLists& lists = lists_of<Mod>(f);
+  return walk_of(f.kv_len, lists, b, h, q_idx, lists.q_block, lists.kv_block);
 }
 
 /// A row of q, and what the mod knows of it.

@@ -57,6 +57,7 @@ ATTNC_DEVICE QWalk<M, Size, Lists> walk_q(const BackwardParams& p, const Args& a
   using Walk = QWalk<M, Size, Lists>;
   const int q_len = p.forward.q_len;
   if constexpr (Lists) {
+    if (kIsRagged<M> && q_len == 0) return Walk::none(q_len); // lists may be those of other sequences
     return Walk(q_len, BlockRow(p.columns, b, h, kv_begin / p.columns.kv_block, p.columns.q_block));
   } else if constexpr (M::kHasBounds) {
     const auto head = M::head(args, b, h); // SEAM(head)

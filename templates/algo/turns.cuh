@@ -29,9 +29,10 @@ ATTNC_DEVICE int turn_of(const BackwardParams& p, const BackwardParams& launch, 
   const ForwardParams& f = p.forward;
   const int tile = kv_start / kBlockN;
   if constexpr (Lists) {
-    const int block = kv_start >> log2_of(f.lists.kv_block), tiles_of_block = f.lists.kv_block / kBlockN;
-    const long long row = b * f.lists.batch_stride + h * f.lists.head_stride + (q_start >> log2_of(f.lists.q_block));
-    const unsigned* const words = visits + row * words_of_visits(launch.forward);
+    const BlockLists& lists = lists_of<M>(f);
+    const int block = kv_start >> log2_of(lists.kv_block), tiles_of_block = lists.kv_block / kBlockN;
+    const long long row = b * lists.batch_stride + h * lists.head_stride + (q_start >> log2_of(lists.q_block));
+    const unsigned* const words = visits + row * words_of_visits(launch.forward.kv_len, lists);
     int before = 0;
     for (int i = threadIdx.x % 32; i <= block / 32; i += 32)
       before += __popc(i < block / 32 ? words[i] : words[i] & ((1u << block % 32) - 1));

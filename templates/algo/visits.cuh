@@ -5,6 +5,7 @@
 // 32.
 #pragma once
 
+#include "algo/sequence.cuh"
 #include "mod/contract.cuh"
 #include "params.cuh"
 
@@ -13,21 +14,23 @@ namespace attnc {
 /// Returns log2 of a block size, a power of two. A division would take registers of the backward kernel.
 ATTNC_DEVICE int log2_of(int block) { return 31 - __clz(block); }
 
-ATTNC_DEVICE int words_of_visits(const ForwardParams& f) {
-  return (((f.kv_len + f.lists.kv_block - 1) >> log2_of(f.lists.kv_block)) + 31) / 32;
+ATTNC_DEVICE int words_of_visits(int kv_len, const BlockLists& lists) {
+  return (((kv_len + lists.kv_block - 1) >> log2_of(lists.kv_block)) + 31) / 32;
 }
 
 /// Sets the bits of column `block` of head `head` for all blocks of its lists. Called by a whole warp. Indices of no
 /// block of rows are skipped.
-ATTNC_DEVICE void mark_visits(const BackwardParams& p, unsigned* visits, long long head, int block) {
+template <class M> ATTNC_DEVICE void mark_visits(const BackwardParams& p, unsigned* visits, long long head, int block) {
   const ForwardParams& f = p.forward;
-  const int q_blocks = (f.q_len + f.lists.q_block - 1) / f.lists.q_block;
-  const int kv_blocks = (f.kv_len + f.lists.kv_block - 1) / f.lists.kv_block;
+  const BlockLists& lists = lists_of<M>(f);
+  const int q_blocks = (f.q_len + lists.q_block - 1) / lists.q_block;
+  const int kv_blocks = (f.kv_len + lists.kv_block - 1) / lists.kv_block;
   const long long column = head * kv_blocks + block;
   const auto mark = [&](const int* index, int count) {
     for (int i = threadIdx.x % 32; i < count; i += 32)
       if (unsigned(index[i]) < unsigned(q_blocks))
-        atomicOr(visits + (head * q_blocks + index[i]) * words_of_visits(f) + block / 32, 1u << block % 32);
+        atomicOr(visits + (head * q_blocks + index[i]) * words_of_visits(f.kv_len, lists) + block / 32,
+                 1u << block % 32);
   };
   mark(p.columns.partial_index + column * p.columns.index_stride, p.columns.partial_count[column]);
   if (p.columns.full_count) mark(p.columns.full_index + column * p.columns.index_stride, p.columns.full_count[column]);

@@ -203,3 +203,45 @@ GPU_TEST_CASE("ragged batches of e4m3 walk lists", "[gpu][ragged]") {
              .headDim = headDim,
              .dtype = DType::E4M3});
 }
+
+GPU_TEST_CASE("backward kernels walk the lists of a ragged batch", "[gpu][ragged][backward]") {
+  for (Family family : {Family::Naive, Family::Sm80, Family::Sm90})
+    for (auto [headDim, deterministic, perSequence] :
+         {std::tuple(64, false, true), {128, true, true}, {64, true, false}, {256, false, true}}) {
+      if (family == Family::Sm90 && !isHopper()) continue;
+      RaggedCase c{.family = family, .qLengths = kRaggedLengths, .kvLengths = kOtherLengths, .headDim = headDim};
+      c.perSequence = perSequence;
+      INFO(c.text() << ", deterministic " << deterministic);
+      test::RaggedBatch batch(c);
+      const test::RaggedGradients got(c, batch), want(c, batch);
+      want.compute(c, batch);
+      Uploaded uploaded;
+      BackwardOperands operands = got.operands(batch);
+      BackwardOutputs gradients = got.outputs();
+      BlockMaskView lists = got.view;
+      const BlockMaskShape& shape = lists.shape;
+      const auto moveLists = [&](auto& of, int64_t blocks) {
+        const auto rows = size_t(shape.batch * shape.heads * blocks);
+        for (int32_t** counts : {&of.partialCount, &of.fullCount}) uploaded.move(*counts, rows);
+        for (int32_t** index : {&of.partialIndex, &of.fullIndex}) uploaded.move(*index, rows * size_t(of.indexStride));
+      };
+      moveLists(lists, shape.qBlocks());
+      moveLists(lists.columns, shape.kvBlocks());
+      operands.blockMask = &lists;
+      for (TensorView* tensor :
+           {&operands.q, &operands.k, &operands.v, &operands.out, &operands.lse, &operands.dOut, &*operands.cuSeqlensQ,
+            &*operands.cuSeqlensKv, &*gradients.dQ, &*gradients.dK, &*gradients.dV})
+        uploaded.move(*tensor);
+      Gpu& device = *gpu();
+      const Outputs outputs{.out = operands.out, .lse = operands.lse};
+      const Prepared prepared = take(device.compiler.prepareTraining(
+          take(Mod::parse(c.mod)), operands, outputs, gradients, {.family = family, .deterministic = deterministic}));
+      const device::Buffer workspace = take(device::Buffer::allocate(prepared.workspaceBytes()));
+      take(prepared.initialise(operands, workspace.data(), device.stream.get()));
+      take(prepared.launch(operands, outputs, workspace.data(), device.stream.get()));
+      take(prepared.launchBackward(operands, gradients, workspace.data(), device.stream.get()));
+      take(device.stream.synchronize());
+      uploaded.download();
+      test::checkGradients(batch, got, want, 4e-2);
+    }
+}

@@ -213,6 +213,60 @@ inline void checkRagged(const RaggedCase& c, const RaggedBatch& batch, const Rag
                      static_cast<const char*>(wanted->view.data)));
 }
 
+/// The backward pass of a case in host memory: what it takes, and its results.
+struct RaggedGradients {
+  std::mt19937 random{9};
+  Tensor out, dOut, dQ, dK, dV, lse;
+  BlockMask lists; ///< also by column
+  BlockMaskView view;
+
+  RaggedGradients(const RaggedCase& c, const RaggedBatch& batch)
+      : out(like(c, batch.q)), dOut(like(c, batch.q)), dQ(like(c, batch.q)), dK(like(c, batch.k)), dV(like(c, batch.v)),
+        lse(DType::F32, {1, c.heads, batch.rows()}, random),
+        lists(take(BlockMask::fromLists(batch.lists.view)).withColumns()), view(lists.view()) {}
+
+  BackwardOperands operands(RaggedBatch& batch) const {
+    BackwardOperands all{batch.operands(), RaggedBatch::headsFirst(out), lse.view, RaggedBatch::headsFirst(dOut)};
+    all.blockMask = &view;
+    return all;
+  }
+  BackwardOutputs outputs() const {
+    return {RaggedBatch::headsFirst(dQ), RaggedBatch::headsFirst(dK), RaggedBatch::headsFirst(dV)};
+  }
+  /// Computes both passes by the reference.
+  void compute(const RaggedCase& c, RaggedBatch& batch) const {
+    const Mod mod = take(Mod::parse(c.mod));
+    take(computeOnCpu(mod, operands(batch), {.out = RaggedBatch::headsFirst(out), .lse = lse.view}));
+    take(computeBackwardOnCpu(mod, operands(batch), outputs()));
+  }
+
+private:
+  Tensor like(const RaggedCase& c, const Tensor& tensor) {
+    const auto& shape = tensor.view.shape;
+    return {c.dtype, {shape[0], shape[1], shape[2]}, random};
+  }
+};
+
+/// Checks gradients of the rows of sequences, relative to the largest.
+inline void checkGradients(const RaggedBatch& batch, const RaggedGradients& results, const RaggedGradients& wanted,
+                           double tolerance) {
+  for (auto [name, got, want] : {std::tuple("dq", &results.dQ, &wanted.dQ), std::tuple("dk", &results.dK, &wanted.dK),
+                                 std::tuple("dv", &results.dV, &wanted.dV)}) {
+    const auto& shape = got->view.shape;
+    double largest = 0, error = 0;
+    for (int64_t row = batch.firstRow(); row < shape[0] - batch.firstRow(); ++row)
+      for (int64_t i = 0; i < shape[1] * shape[2]; ++i) {
+        const double value = want->at({row, i / shape[2], i % shape[2]});
+        const double difference = std::fabs(got->at({row, i / shape[2], i % shape[2]}) - value);
+        largest = std::max(largest, std::fabs(value));
+        error = std::max(error, std::isfinite(difference) ? difference : std::numeric_limits<double>::infinity());
+      }
+    INFO(name << ": " << error << " of " << largest);
+    CHECK(largest > 0);
+    CHECK(error <= tolerance * largest);
+  }
+}
+
 /// None, one, around the edges of tiles and blocks, and more than a block.
 inline const std::vector<int32_t> kRaggedLengths = {5, 0, 129, 1, 64, 200}, kOtherLengths = {130, 3, 0, 70, 257, 60};
 

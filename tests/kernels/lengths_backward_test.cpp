@@ -124,6 +124,24 @@ void check(const Case& c) {
         CHECK(got[1].at({b, head % c.kvHeads, row, 0}) == 0);
 }
 
+/// A ragged batch with lists. Rows that no sequence has are NaN.
+void checkLists(const test::RaggedCase& c, bool deterministic = false, double tolerance = 6e-3) {
+  if (!test::isCaseDue()) return;
+  INFO(c.text() << ", deterministic " << deterministic);
+  test::RaggedBatch batch(c);
+  const test::RaggedGradients got(c, batch), want(c, batch);
+  want.compute(c, batch);
+  got.compute(c, batch); // out and lse; a launch writes the gradients anew
+  const BackwardOperands operands = got.operands(batch);
+  KernelOptions options = optionsOf(operands, {}, {.arch = c.family == Family::Sm90 ? "sm_90a" : "sm_80"});
+  options.kind = KernelKind::Backward, options.family = c.family;
+  options.features.set(Feature::Deterministic, deterministic);
+  for (const Tensor* tensor : {&got.dQ, &got.dK, &got.dV})
+    fill(*tensor, 0, tensor->view.elements(), std::numeric_limits<double>::quiet_NaN());
+  test::launchOnHost(take(Mod::parse(c.mod)), options, operands, {}, got.outputs(), {}, paramsOf);
+  test::checkGradients(batch, got, want, tolerance);
+}
+
 const std::string kLearned = "slopes: f32[H]\n"
                              "def score_mod(score, b, h, q_idx, kv_idx):\n"
                              "  return score + slopes[h] * (kv_idx - q_idx) * 0.1\n"
@@ -233,4 +251,30 @@ TEST_CASE("backward kernels of Hopper end at KV lengths", "[on-host][lengths]") 
          .kvLen = 130,
          .mod = unbounded,
          .tolerance = 6e-3});
+  check({.family = kSm90, // lists of more than 32 blocks
+         .dtype = DType::F16,
+         .headDim = 64,
+         .headDimV = 64,
+         .lengths = {4, 500, 500},
+         .qLen = 40,
+         .kvLen = 4250,
+         .mod = unbounded,
+         .hasLists = true,
+         .deterministic = true,
+         .tolerance = 6e-3});
+}
+
+TEST_CASE("backward kernels walk lists of a ragged batch", "[on-host][lengths]") {
+  const std::vector<int32_t> lengths = {5, 0, 129, 200}, others = {130, 3, 0, 70};
+  checkLists({.family = Family::Naive, .qLengths = lengths, .kvLengths = others, .headDim = 16, .dtype = DType::F32},
+             false, 1e-5);
+  checkLists({.family = Family::Naive, .qLengths = lengths, .headDim = 16, .dtype = DType::F32, .perSequence = false},
+             false, 1e-5);
+  for (Family family : {Family::Sm80, Family::Sm90}) {
+    checkLists({.family = family, .qLengths = lengths, .kvLengths = others, .dtype = DType::F16});
+    checkLists({.family = family, .qLengths = {5, 0, 129, 200}, .dtype = DType::F16, .perSequence = false}, true);
+  }
+  checkLists({.family = Family::Sm90, .qLengths = {300, 70}, .dtype = DType::F16, .perHead = false, .kvBlock = 256},
+             true);
+  checkLists({.family = Family::Sm90, .qLengths = others, .kvLengths = lengths, .headDim = 256, .dtype = DType::F16});
 }
