@@ -186,7 +186,7 @@ private:
     const Value prob = module.param(ir::ParamKind::Prob), zero = module.constF32(0);
     Value term = module.make(Op::Mul, Type::F32, {prob, ofProb});
     if (ir::neededBy(module, {ofProb})[prob.id]) // which may be anything where prob is 0
-      term = module.make(Op::Select, Type::F32, {module.make(Op::Eq, Type::Bool, {prob, zero}), zero, term});
+      term = module.make(Op::Select, Type::F32, {module.make(Op::Lt, Type::Bool, {zero, prob}), term, zero});
     module.setOutput(ir::Reduction{.name = "prob_gradient", .kept = ir::Kept::Queries}.output(), ir::kReductionParams,
                      term);
   }
