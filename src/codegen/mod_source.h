@@ -56,8 +56,8 @@ constexpr int64_t kPlaceWork = 1500;
 /// Longer text is not written: `text` and `key` are then empty.
 constexpr int64_t kMostWork = 1'000'000;
 
-/// A Mod has kSharesColumns if col() reads memory or has this much work, and fills at most so many bytes. Kernels keep
-/// the Cols of some hundred columns in shared memory.
+/// A Mod has kSharesColumns if col() reads memory or takes this many instructions, unless it fills more bytes than the
+/// limit. Kernels keep the Cols of some hundred columns in shared memory.
 constexpr int64_t kSharedColumnWork = 12;
 constexpr int kMaxSharedColumnBytes = 64;
 

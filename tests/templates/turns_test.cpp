@@ -70,7 +70,7 @@ void checkTurns(const BackwardParams& p, const Args& args, int b = 0, int h = 0,
     __syncwarp();
     for (size_t i = 0; i < all.size(); ++i) { // all lanes together
       if (all[i].q_start >= q_len) continue;
-      const int turn = turn_of<M, Size, Lists>(p, visits, args, {}, b, h, all[i].q_start, all[i].kv_start);
+      const int turn = turn_of<M, Size, Lists>(p, p, visits, args, {}, b, h, all[i].q_start, all[i].kv_start);
       if (threadIdx.x == 0) all[i].turn = turn;
     }
   });
@@ -202,13 +202,14 @@ TEST_CASE("tiles of KV take their turns at a tile of Q as lists by column lead t
     }
     INFO(p.forward.q_len << " x " << p.forward.kv_len << ", blocks " << q_block << " x " << kv_block << ", lists "
                          << batches << " x " << heads);
-    const size_t words = size_t(lists * rows * words_of_visits(p.forward));
-    std::vector<unsigned> visits(words + size_t(4 * words_of_visits(p.forward)));
+    const size_t words = size_t(lists * rows * words_of_visits(p.forward.kv_len, p.forward.lists));
+    std::vector<unsigned> visits(words + size_t(4 * words_of_visits(p.forward.kv_len, p.forward.lists)));
     HostCta::run(32, [&] {
       for (int list = 0; list < lists; ++list)
-        for (int block = 0; block < columns; ++block) mark_visits(p, visits.data(), list, block);
+        for (int block = 0; block < columns; ++block) mark_visits<EdgeMod<false, false>>(p, visits.data(), list, block);
     });
-    REQUIRE(std::count(visits.begin() + std::ptrdiff_t(words), visits.end(), 0u) == 4 * words_of_visits(p.forward));
+    REQUIRE(std::count(visits.begin() + std::ptrdiff_t(words), visits.end(), 0u) ==
+            4 * words_of_visits(p.forward.kv_len, p.forward.lists));
     for (int b = 0; b < batches; ++b)
       for (int h = 0; h < heads; ++h) checkTurns<EdgeMod<false, false>, 64, true>(p, Edges{}, b, h, visits.data());
   }

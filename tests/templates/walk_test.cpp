@@ -68,7 +68,7 @@ TEST_CASE("a walk of all positions visits each step once, from the last to the f
     for (size_t i = 0; i < steps.size(); ++i) {
       CHECK(steps[i].start == int(steps.size() - 1 - i) * kSize);
       CHECK(bool(steps[i].flags & kStepMasked));
-      CHECK(bool(steps[i].flags & kStepFew) == (int(steps.size()) <= kFewSteps));
+      CHECK(bool(steps[i].flags & kStepFew) == (int(steps.size()) * kSize <= kFewColumns));
     }
     checkParts(walk);
   }
