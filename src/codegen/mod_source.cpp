@@ -419,8 +419,9 @@ Written writeStruct(const Program& program, const analysis::ModFacts& facts, con
   auto bodyOf = [&](const FunctionText& function) { return function.body(fields, file); };
   std::string text = fmt::format("struct {} {{\n", name);
   const int columnBytes = structBytes(fields.column, program);
-  const bool sharesColumns = !fields.column.empty() && columnBytes <= kMaxSharedColumnBytes &&
-                             (facts.loadsAt(ir::Level::Column) || column.work() >= kSharedColumnWork);
+  const bool sharesColumns =
+      !fields.column.empty() && columnBytes <= kMaxSharedColumnBytes &&
+      (facts.loadsAt(ir::Level::Column) || (column.work() >= kSharedColumnWork && !facts.kvEdges));
   const auto addFlag = [&](const char* name, bool value) {
     text += fmt::format("  static constexpr bool {} = {};\n", name, value);
   };

@@ -56,9 +56,9 @@ constexpr int64_t kPlaceWork = 1500;
 /// Longer text is not written: `text` and `key` are then empty.
 constexpr int64_t kMostWork = 1'000'000;
 
-/// A Mod has kSharesColumns if col() reads memory or takes this many instructions, unless it fills more bytes than the
-/// limit. Kernels keep the Cols of some hundred columns in shared memory.
-constexpr int64_t kSharedColumnWork = 12;
+/// A Mod has kSharesColumns if col() reads memory, or takes this many instructions and rows are no intervals; unless it
+/// fills more bytes than the limit. Kernels keep the Cols of some hundred columns in shared memory.
+constexpr int64_t kSharedColumnWork = 20;
 constexpr int kMaxSharedColumnBytes = 64;
 
 /// Writes the text. Never fails for a verified module; equal modules give equal text. `facts`: of the module. Values
