@@ -18,6 +18,7 @@
 //   __syncthreads      before a tile        all have read the number of the last tile
 //                      behind its number    the number is ready; for k and v also the sums of all rows of q
 //                      behind a tile of q   its sums are written
+//   __syncwarp         behind a row's sum   with outputs: its delta is written
 //
 // Grid: min(q tiles, SMs). Threads: 32 kWarps. The mod is generated in plain form.
 #include "attnc_config.cuh"

@@ -29,8 +29,8 @@ Status computeOnCpu(const Mod& mod, const Operands& operands, const Outputs& out
 /// `operands`. Block masks need no lists by column; given ones must agree with those by row. Otherwise as
 /// computeOnCpu().
 ///
-/// Errors (environment): those of computeOnCpu(); a gradient of a name that is no captured float. Also kvLengths,
-/// pages, new rows, k and v of E4M3, and qOffsets outside a ragged batch; no backward kernel takes these.
+/// Errors (environment): those of computeOnCpu(); a gradient of a name that is no captured float. Also what no backward
+/// kernel takes: pages, new rows, k and v of E4M3; kvLengths of a ragged batch, or with k of batch 1.
 Status computeBackwardOnCpu(const Mod& mod, const BackwardOperands& operands, const BackwardOutputs& outputs);
 
 } // namespace attnc

@@ -230,14 +230,15 @@ std::vector<ForwardTile> forwardTiles(const Request& request) {
   return tiles;
 }
 
-/// Whether tiles of 192 rows leave too many idle: up to 256 rows two of 128 do better. Where the first tile begins in
-/// front of row 0 its rows are copied one by one, which up to 640 rows costs more than the larger tile gains.
-bool isShort(const Request& request, int64_t rows) {
+/// Whether tiles of 192 rows leave too many idle, so that tiles of 128 do better. Where the first tile begins in front
+/// of row 0, its rows are copied one by one. Among walks as short as q, that costs more than the larger tile gains.
+bool isShort(const Request& request, const WalkFacts& facts) {
+  constexpr int64_t kFew = 256, kFewIfAnchored = 640;
   const Features& features = request.options.features;
-  const analysis::ModFacts& facts = request.mod->facts;
-  constexpr int64_t kShort = 256, kShortIfAnchored = 640;
-  return !features.has(Feature::Ragged) && !features.has(Feature::Fp8Q) &&
-         rows <= (facts.kvEdges && !facts.drops ? kShortIfAnchored : kShort);
+  if (features.has(Feature::Ragged) || features.has(Feature::Fp8Q)) return false;
+  const bool isAnchored = request.mod->facts.kvEdges && !request.mod->facts.drops;
+  if (facts.rows <= kFew) return llvm::alignTo(facts.rows, 192) > llvm::alignTo(facts.rows, 128);
+  return isAnchored && facts.rows <= kFewIfAnchored && facts.rows % 192 && facts.columns <= facts.rows;
 }
 
 /// Takes fewer rows for a short q, and for a narrow window: its walks are so short that more rows in a tile mean more
@@ -247,7 +248,7 @@ std::string tileOfLaunchSm90(const Request& request, const WalkFacts& facts) {
   constexpr int64_t kNarrow = 640, kShort = 512, kMany = 16;
   const std::vector<ForwardTile> tiles = forwardTiles(request);
   const int blockM = tiles.front().tile.blockM;
-  if (blockM > 128 && ((facts.isWindow && facts.columns <= kNarrow) || isShort(request, facts.rows)))
+  if (blockM > 128 && ((facts.isWindow && facts.columns <= kNarrow) || isShort(request, facts)))
     return tileText({128, 128, 8});
   const int64_t count = ceilDiv(facts.rows, blockM);
   for (const ForwardTile& shape : tiles)

@@ -177,6 +177,7 @@ ATTNC_DEVICE float sum_up_row(const BackwardParams& p, const ModArgs& args, cons
     of_outputs = sum_of_lanes(of_outputs);
     const Element* d_out = row_of(p.d_out, p.d_out_stride, q.b, q.h, q.q_idx);
     if (threadIdx.x % 32 == 0) p.delta[q.index] = delta_of_out(p, q, d_out) + of_outputs;
+    __syncwarp(); // backward_large.cu goes on with the row
   }
   return sum;
 }

@@ -20,7 +20,7 @@ enum StepFlags : int {
   kStepLast = 8,   // the last one
   kStepFew = 16,   // the tile's steps have at most kFewColumns positions: softmax.cuh
 };
-constexpr int kFewColumns = 512;
+constexpr int kFewColumns = 640;
 
 struct Step {
   int start, flags; ///< the first of its positions; StepFlags

@@ -31,9 +31,8 @@
 //                                                no softmax
 //     static constexpr bool kHasSink             defined only if sink() exists
 //     static constexpr bool kHasOutputGradients  defined only if prob_gradient() and score_gradient() exist
-//     static constexpr bool kGivesToAllWeights   only with these: prob_gradient() reads neither prob nor memory, so may
-//     be
-//                                                asked for weights of 0, and with anything in place of a Row
+//     static constexpr bool kGivesToAllWeights   only with these: prob_gradient() reads neither prob nor memory. It may
+//                                                be asked for weights of 0, with anything in place of a Row
 //     static constexpr bool kHasOffsets          defined only if q_offset() exists
 //     static constexpr int kVariants             defined only if sequences have different mods: their number. Each is a
 //                                                struct as Mod, with a static constexpr int kVariant; Mod itself

@@ -255,17 +255,23 @@ TEST_CASE("narrow windows get tiles of fewer rows, if the host knows how narrow 
 }
 
 TEST_CASE("short queries get tiles of fewer rows", "[api]") {
-  const auto tileOf = [](const std::string& expression, int64_t length, DType dtype = DType::BF16) {
+  const auto tileOf = [](const std::string& expression, int64_t length, DType dtype = DType::BF16,
+                         int64_t kvLength = 0) {
     Case c;
-    const TensorView rows = tensor(2, 8, length, 64), of8 = TensorView::contiguous(nullptr, dtype, {2, 8, length, 64});
-    c.operands = {.q = of8, .k = of8, .v = of8};
-    c.outputs = {.out = rows};
+    const auto of = [&](int64_t rows) { return TensorView::contiguous(nullptr, dtype, {2, 8, rows, 64}); };
+    const TensorView keys = of(kvLength ? kvLength : length);
+    c.operands = {.q = of(length), .k = keys, .v = keys};
+    c.outputs = {.out = tensor(2, 8, length, 64)};
     return settled(mod(expression.c_str()), c).kernel.tile();
   };
+  CHECK(tileOf("score", 128) == "128x128x8");
+  CHECK(tileOf("score", 129) == "192x128x12");
   CHECK(tileOf("score", 256) == "128x128x8");
   CHECK(tileOf("score", 257) == "192x128x12");
   CHECK(tileOf("q_idx >= kv_idx", 640) == "128x128x8"); // tiles end at the last row
+  CHECK(tileOf("q_idx >= kv_idx", 576) == "192x128x12");
   CHECK(tileOf("q_idx >= kv_idx", 641) == "192x128x12");
+  CHECK(tileOf("q_idx + 4000 >= kv_idx", 640, DType::BF16, 4640) == "192x128x12");
   CHECK(tileOf("score", 256, DType::E4M3) == "192x128x12");
 }
 

@@ -198,6 +198,16 @@ TEST_CASE("backward kernels with tensor cores compute gradients of outputs", "[o
   fast(Family::Sm80, {kCausal + kColumns, /*hasLists=*/true});
 }
 
+TEST_CASE("gradients of outputs hold in rows of large scores", "[on-host][output-gradients]") {
+  const std::string low = "def score_mod(score, b, h, q_idx, kv_idx):\n"
+                          "  return where(q_idx % 8 == 3, score - 1e9, score)\n";
+  for (Family family : {Family::Sm80, Family::Sm90}) {
+    Case c{.text = low + kOfWeights, .family = family, .dtype = DType::BF16, .margin = 2e-2};
+    c.wanted.erase("sizes");
+    check(c);
+  }
+}
+
 TEST_CASE("outputs of a sequence of a ragged batch have the gradients of its own", "[output-gradients]") {
   const Mod mod = take(Mod::parse("def mask_mod(b, h, q_idx, kv_idx):\n  return q_idx >= kv_idx\n"
                                   "def weight(prob, score, b, h, q_idx, kv_idx):\n  return prob * score\n"

@@ -129,6 +129,8 @@ class NattenTest(unittest.TestCase):
             ((7284,), (4,), (1022,), (1,)), ((7284,), (40,), (101,), (101,)),
         ):  # fmt: skip
             self.assertEqual(natten._residues_of(shape, window, dilation), residues)
+        none = random(0, 8, 12, H, D)
+        self.assertEqual(na2d(none, none, none, 2, dilation=(2, 3)).shape, none.shape)
         q = random(1, 8, 12, H, D)
         self.assertEqual(natten._residues_as_heads(q, (1, 3)).data_ptr(), q.data_ptr())
 

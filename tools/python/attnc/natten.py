@@ -155,13 +155,13 @@ def _residues_as_heads(x, residues):
         x = torch.nn.functional.pad(x, (0, 0, 0, 0, *(n for more in reversed(behind) for n in (0, more))))
     axes = range(1, 2 * len(residues), 2)
     x = x.reshape(len(x), *pairs, *x.shape[-2:]).permute(0, *axes, *(at + 1 for at in axes), -2, -1)
-    return x.reshape(len(x), math.prod(extents), -1, x.shape[-1])
+    return x.reshape(len(x), math.prod(extents), math.prod(residues) * x.shape[-2], x.shape[-1])
 
 
 def _tokens_of(x, shape, residues):
     """Returns [B, X, H, D] of x, [B, L, RH, D]: the inverse of _residues_as_heads() for tokens of `shape`."""
     axes, extents = len(shape), [-(-size // count) for size, count in zip(shape, residues)]
-    x = x.reshape(len(x), *extents, *residues, -1, x.shape[-1])
+    x = x.reshape(len(x), *extents, *residues, x.shape[-2] // math.prod(residues), x.shape[-1])
     x = x.permute(0, *(at for axis in range(1, axes + 1) for at in (axis, axis + axes)), -2, -1)
     x = x.reshape(len(x), *(n * count for n, count in zip(extents, residues)), *x.shape[-2:])
     return x[(slice(None), *map(slice, shape))]

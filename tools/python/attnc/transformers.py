@@ -301,7 +301,7 @@ def _attend(query, key, value, softcap, bias, dropout_p, sinks, mask_mod, mask, 
         mask_mod = mask.mask_mod
         learned = (query, key, value) if sinks is None else (query, key, value, sinks)
         wants_gradients = torch.is_grad_enabled() and any(x.requires_grad for x in learned)
-        if mask.at_end is not None and not wants_gradients:  # second derivatives take no lengths
+        if mask.at_end is not None and not wants_gradients:  # the mask serves second derivatives as well; lengths do not
             mask_mod, lengths = mask.at_end
             sequences = Sequences(kv_lengths=lengths)
     elif mask is not None and not isinstance(mask, Mask):
