@@ -222,8 +222,8 @@ TEST_CASE("emit and explain show what lengths and offsets make of a mod") {
   CHECK_THAT(test::attnc("emit --stage ir --kv-lengths --pin KV_LEN=4096 " + kCausal).out,
              Contains("4096") && !Contains("#KV_LEN"));
   CHECK_THAT(test::attnc("emit --stage cu --q-offset tensor " + kCausal).out, Contains("kHasOffsets = true"));
-  for (const char* wrong : {"emit --stage cu --kernel backward --kv-lengths ", "emit --stage grad-ir --q-offset none ",
-                            "emit --stage ir --q-offset here ", "run --random 1,1,1,4,4,8 --backward --kv-lengths "}) {
+  for (const char* wrong : {"emit --stage cu --kernel backward --page-size 16 ", "emit --stage ir --q-offset here ",
+                            "run --random 1,1,1,4,4,8 --backward --page-size 4 "}) {
     INFO(wrong);
     CHECK(test::attnc(wrong + kCausal).exitCode == 2);
   }
