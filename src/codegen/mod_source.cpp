@@ -421,7 +421,8 @@ Written writeStruct(const Program& program, const analysis::ModFacts& facts, con
   const int columnBytes = structBytes(fields.column, program);
   const bool sharesColumns =
       !fields.column.empty() && columnBytes <= kMaxSharedColumnBytes &&
-      (facts.loadsAt(ir::Level::Column) || (column.work() >= kSharedColumnWork && !facts.kvEdges));
+      (facts.loadsAt(ir::Level::Column) ||
+       (column.work() >= kSharedColumnWork && !facts.kvEdges && facts.form == analysis::ScoreForm::Identity));
   const auto addFlag = [&](const char* name, bool value) {
     text += fmt::format("  static constexpr bool {} = {};\n", name, value);
   };

@@ -56,8 +56,9 @@ constexpr int64_t kPlaceWork = 1500;
 /// Longer text is not written: `text` and `key` are then empty.
 constexpr int64_t kMostWork = 1'000'000;
 
-/// A Mod has kSharesColumns if col() reads memory, or takes this many instructions and rows are no intervals; unless it
-/// fills more bytes than the limit. Kernels keep the Cols of some hundred columns in shared memory.
+/// A Mod has kSharesColumns if col() reads memory, or takes this many instructions for a mask whose rows are no
+/// intervals; unless it fills more bytes than the limit. Kernels keep the Cols of some hundred columns in shared
+/// memory. With a score_mod that is called, sharing costs registers: shifted_window spilled 80 bytes for 16.
 constexpr int64_t kSharedColumnWork = 20;
 constexpr int kMaxSharedColumnBytes = 64;
 

@@ -219,6 +219,7 @@ private:
   std::optional<Node> inHalfTheWidth(const Node& node, Level level) {
     return inHalfTheWidth(node, level, {wideTermsOf(node.operands[0]), wideTermsOf(node.operands[1])});
   }
+  /// The same, of sides in these terms.
   std::optional<Node> inHalfTheWidth(const Node& node, Level level, std::array<Parts, 2> sides) {
     if (out.hasNearScalars) return std::nullopt; // passes of grids know a comparison with a grid's end as it is written
     const auto reachOf = [&](const Signed& part) { return reach({part}); };

@@ -7,7 +7,7 @@ struct Mod {
   static constexpr bool kHasMaskMod = true;
   static constexpr bool kHasBounds = false;
   static constexpr bool kRowsAreIntervals = false;
-  static constexpr bool kSharesColumns = true;
+  static constexpr bool kSharesColumns = false;
   static constexpr bool kAnyOrigin = false;
 
   struct Head {};
@@ -18,7 +18,6 @@ struct Mod {
     float v4;
     int v1;
   };
-  static_assert(sizeof(Col) == 8);
   using Exponents = ScoreExponents;
   ATTNC_DEVICE static Row row(const ModArgs& args, const Head& head, int b, int h, int q_idx, float q_float) {
     Row out;
