@@ -288,8 +288,9 @@ private:
       const double error = pError * std::fabs(x) + std::min(1.0, p + pError) * (productError + deltaError);
       const double dS = scale * p * x * slope;
       double dSError = std::fabs(scale) * (error * (std::fabs(slope) + slopeError) + p * std::fabs(x) * slopeError);
-      dSError += (by.weights + 0x1p-22) * (std::fabs(dS) + dSError) +
-                 by.leastWeight * std::max(1.0, std::fabs(scale)); // kernels round dS with or without the scale
+      // Kernels round the weight times the slope, then dS, with or without the scale.
+      dSError += (2 * by.weights + 0x1p-22) * (std::fabs(dS) + dSError) +
+                 by.leastWeight * std::max(1.0, std::fabs(scale)) * (1 + std::min(std::fabs(x), 1e300));
       if (e.weight == 0 && !std::isfinite(dSError)) dSError = kAny;
       const double ofProducts = by.products * (p == 0 ? 0 : std::fabs(dS));
       addSizes(&bounds.dQ[size_t(index * q.columns)], dSError + ofProducts, k.row(e.kvRow), q.columns);
