@@ -3,6 +3,7 @@
 
 #include "api/mod_impl.h"
 #include "helpers/plans.h"
+#include "helpers/turns.h"
 #include "reference/compare.h"
 #include "reference/gradients.h"
 #include "support/element.h"
@@ -264,7 +265,7 @@ GPU_TEST_CASE("gradients of captures at every kind of head dim agree with the re
   const Access& access = kAccesses[4];
   for (DType dtype : {DType::F16, DType::F32})
     for (auto [qk, v] : {std::pair(40, 64), {128, 128}, {192, 128}, {256, 256}})
-      checkAll(access.text, access.gradients, {{1, 4, 2, 130, 150}, qk, v, dtype});
+      if (test::isCaseDue()) checkAll(access.text, access.gradients, {{1, 4, 2, 130, 150}, qk, v, dtype});
 }
 
 namespace {

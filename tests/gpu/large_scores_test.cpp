@@ -3,6 +3,8 @@
 // near to the reference as those of small scores.
 #include "large_scores.h"
 
+#include "helpers/turns.h"
+
 #include <cmath>
 
 using namespace attnc;
@@ -46,7 +48,7 @@ GPU_TEST_CASE("forward kernels are exact for scores of any size", "[gpu]") {
     for (const LargeCase& large : largeCases())
       if (problem.dtype == DType::BF16 || large.way != LargeCase::Way::Product) // f16 ends at 65504
         for (bool rowMax : {false, true})
-          checkCase(large, problem, {.rowMax = rowMax}, familiesFor(large.mod(), problem));
+          if (test::isCaseDue()) checkCase(large, problem, {.rowMax = rowMax}, familiesFor(large.mod(), problem));
 }
 
 GPU_TEST_CASE("forward kernels are exact for scores of any size with fp32 operands and wide heads", "[gpu]") {
@@ -65,6 +67,7 @@ GPU_TEST_CASE("gradients are exact for scores of any size", "[gpu][backward]") {
       if (large.way == LargeCase::Way::Product) continue; // gradients would be as long as rows of k
       // Rows of any size below kLargestLse have weights that are off by the rounding of their lse.
       if (problem.dtype == DType::F32 && large.where == LargeCase::Where::Mixed) continue;
+      if (!test::isCaseDue()) continue;
       const HostOperands operands = drawLarge(large, problem);
       const ResultGradients given = drawGradients(problem, /*withLse=*/true);
       const Gradients expected = runReferenceBackward(large.mod(), operands, given, kLargeScale);
@@ -85,6 +88,7 @@ GPU_TEST_CASE("gradients are exact for scores of any size", "[gpu][backward]") {
 GPU_TEST_CASE("decode kernels are exact for scores of any size", "[gpu]") {
   for (const LargeCase& large : largeCases())
     for (bool rowMax : {false, true})
-      checkCase(large, {{2, 8, 2, 3, 5000}, 128, 128, DType::BF16}, {.rowMax = rowMax, .decode = true},
-                {Family::Auto, Family::Sm80});
+      if (test::isCaseDue())
+        checkCase(large, {{2, 8, 2, 3, 5000}, 128, 128, DType::BF16}, {.rowMax = rowMax, .decode = true},
+                  {Family::Auto, Family::Sm80});
 }

@@ -3,6 +3,8 @@
 // has hold NaN, and entries of the table behind a sequence's length are no pages at all.
 #include "gpu.h"
 
+#include "helpers/turns.h"
+
 #include "tools/attnc/problem/pages.h"
 #include "tools/attnc/problem/random.h"
 
@@ -210,14 +212,18 @@ PagedCase caseOf(const std::string& mod, int pageSize, int64_t qLen, int64_t hea
 GPU_TEST_CASE("forward kernels of every family take pages of every size", "[gpu]") {
   for (const char* mod : {"noop", "causal", "alibi", "sliding_window", "document"})
     for (int pageSize : kPageSizes)
-      for (int64_t qLen : {1, 7, 127, 300}) checkPaged(caseOf(mod, pageSize, qLen, 6, 2, 64), Kernels::Forward);
+      for (int64_t qLen : {1, 7, 127, 300})
+        if (test::isCaseDue()) checkPaged(caseOf(mod, pageSize, qLen, 6, 2, 64), Kernels::Forward);
 }
 
 static void checkEveryPageSize(Kernels kernels) {
   for (int pageSize : kPageSizes) {
-    for (const char* mod : {"noop", "sliding_window"}) checkPaged(caseOf(mod, pageSize, 2, 6, 2, 128), kernels);
-    for (int64_t qLen : {1, 7, 64}) checkPaged(caseOf("causal", pageSize, qLen, 6, 2, 128), kernels);
-    for (int64_t qLen : {1, 127}) checkPaged(caseOf("document", pageSize, qLen, 16, 2, 64), kernels);
+    for (const char* mod : {"noop", "sliding_window"})
+      if (test::isCaseDue()) checkPaged(caseOf(mod, pageSize, 2, 6, 2, 128), kernels);
+    for (int64_t qLen : {1, 7, 64})
+      if (test::isCaseDue()) checkPaged(caseOf("causal", pageSize, qLen, 6, 2, 128), kernels);
+    for (int64_t qLen : {1, 127})
+      if (test::isCaseDue()) checkPaged(caseOf("document", pageSize, qLen, 16, 2, 64), kernels);
   }
 }
 
@@ -232,8 +238,8 @@ GPU_TEST_CASE("sm80's decode kernels take pages of every size, and any number of
 GPU_TEST_CASE("every library mod reads positions, whatever pages they lie in", "[gpu]") {
   for (const std::string& mod : libraryNames())
     for (int pageSize : {1, 16, 128}) {
-      checkPaged(caseOf(mod, pageSize, 130, 4, 2, 128), Kernels::Forward);
-      checkPaged(caseOf(mod, pageSize, 3, 4, 2, 128), Kernels::Decode);
+      if (test::isCaseDue()) checkPaged(caseOf(mod, pageSize, 130, 4, 2, 128), Kernels::Forward);
+      if (test::isCaseDue()) checkPaged(caseOf(mod, pageSize, 3, 4, 2, 128), Kernels::Decode);
     }
 }
 
@@ -262,8 +268,8 @@ GPU_TEST_CASE("a pool lies heads last, unaligned, and with any head dims", "[gpu
         c.problem.headDimV = v;
         c.problem.headsLast = true;
         c.problem.rowPadding = padding;
-        checkPaged(c, Kernels::Decode);
-        checkPaged(c, Kernels::Forward);
+        if (test::isCaseDue()) checkPaged(c, Kernels::Decode);
+        if (test::isCaseDue()) checkPaged(c, Kernels::Forward);
       }
 }
 
@@ -271,19 +277,19 @@ GPU_TEST_CASE("pages hold for fp32, for wide heads, with lists and with offsets"
   for (int pageSize : {1, 8, 64, 256}) {
     PagedCase c = caseOf("causal", pageSize, 70, 4, 2, 64);
     c.problem.dtype = DType::F32;
-    checkPaged(c, Kernels::Forward);
-    checkPaged(caseOf("alibi", pageSize, 140, 4, 2, 256), Kernels::Forward);
-    checkPaged(caseOf("softcap", pageSize, 140, 4, 2, 192), Kernels::Forward);
+    if (test::isCaseDue()) checkPaged(c, Kernels::Forward);
+    if (test::isCaseDue()) checkPaged(caseOf("alibi", pageSize, 140, 4, 2, 256), Kernels::Forward);
+    if (test::isCaseDue()) checkPaged(caseOf("softcap", pageSize, 140, 4, 2, 192), Kernels::Forward);
     for (const char* mod : {"causal", "document", "prefix_lm"}) {
       PagedCase lists = caseOf(mod, pageSize, 200, 4, 2, 64);
       lists.blockMask = true;
-      checkPaged(lists, Kernels::Forward);
+      if (test::isCaseDue()) checkPaged(lists, Kernels::Forward);
     }
     PagedCase offsets = caseOf("sliding_window", pageSize, 33, 4, 2, 64);
     offsets.qOffsets = {0, 5, 400, -3, 0, 64, 100, 100, 1000};
-    checkPaged(offsets, Kernels::Forward);
+    if (test::isCaseDue()) checkPaged(offsets, Kernels::Forward);
     offsets.problem.shape.qLen = 3;
-    checkPaged(offsets, Kernels::Decode);
+    if (test::isCaseDue()) checkPaged(offsets, Kernels::Decode);
   }
 }
 
@@ -303,8 +309,8 @@ GPU_TEST_CASE("random layouts of pages, lengths and heads", "[gpu]") {
     c.problem.seed = seed;
     c.problem.headsLast = draw(0, 1);
     for (int64_t b = 0; b < c.problem.shape.batch; ++b) c.lengths.push_back(int32_t(draw(0, c.problem.shape.kvLen)));
-    checkPaged(c, Kernels::Forward);
-    checkPaged(c, Kernels::Decode);
+    if (test::isCaseDue()) checkPaged(c, Kernels::Forward);
+    if (test::isCaseDue()) checkPaged(c, Kernels::Decode);
   }
 }
 
@@ -314,9 +320,9 @@ GPU_TEST_CASE("new rows are attended to, and written where they belong", "[gpu]"
       for (int64_t qLen : {1, 5, 70, 127}) {
         PagedCase c = caseOf(mod, pageSize, qLen, 6, 2, 64);
         c.appends = true;
-        checkPaged(c, Kernels::Decode);
-        if (qLen > 100) checkPaged(c, Kernels::DecodeSm80);
-        checkPaged(c, Kernels::Forward);
+        if (test::isCaseDue()) checkPaged(c, Kernels::Decode);
+        if (qLen > 100 && test::isCaseDue()) checkPaged(c, Kernels::DecodeSm80);
+        if (test::isCaseDue()) checkPaged(c, Kernels::Forward);
       }
 }
 
@@ -342,7 +348,7 @@ GPU_TEST_CASE("decode kernels of wide heads take pages, and append rows", "[gpu]
           c.problem.headDimV = 512;
           c.problem.vInK = vInK;
           c.appends = appends;
-          checkPaged(c, Kernels::Decode);
+          if (test::isCaseDue()) checkPaged(c, Kernels::Decode);
         }
 }
 
@@ -366,9 +372,9 @@ static void checkRaggedPages(bool appends) {
   ATTNC_NEED_GPU();
   for (const char* mod : {"noop", "causal", "alibi", "sliding_window", "document"})
     for (int pageSize : kPageSizes) {
-      checkPaged(raggedCase(mod, pageSize, 64, appends), Kernels::Forward);
-      checkPaged(raggedCase(mod, pageSize, 128, appends, 100), Kernels::Decode);
-      checkPaged(raggedCase(mod, pageSize, 64, appends, 3), Kernels::DecodeSm80);
+      if (test::isCaseDue()) checkPaged(raggedCase(mod, pageSize, 64, appends), Kernels::Forward);
+      if (test::isCaseDue()) checkPaged(raggedCase(mod, pageSize, 128, appends, 100), Kernels::Decode);
+      if (test::isCaseDue()) checkPaged(raggedCase(mod, pageSize, 64, appends, 3), Kernels::DecodeSm80);
     }
 }
 TEST_CASE("every family takes ragged batches in pages of every size", "[gpu][ragged]") { checkRaggedPages(false); }
@@ -376,9 +382,9 @@ TEST_CASE("every family appends to ragged batches in pages of every size", "[gpu
 
 GPU_TEST_CASE("every library mod sees positions of ragged batches in pages", "[gpu][ragged]") {
   for (const std::string& mod : libraryNames()) {
-    checkPaged(raggedCase(mod, 16, 128), Kernels::Forward);
-    checkPaged(raggedCase(mod, 128, 64, true), Kernels::Forward);
-    checkPaged(raggedCase(mod, 16, 128, false, 9), Kernels::Decode);
+    if (test::isCaseDue()) checkPaged(raggedCase(mod, 16, 128), Kernels::Forward);
+    if (test::isCaseDue()) checkPaged(raggedCase(mod, 128, 64, true), Kernels::Forward);
+    if (test::isCaseDue()) checkPaged(raggedCase(mod, 16, 128, false, 9), Kernels::Decode);
   }
 }
 
@@ -389,25 +395,25 @@ GPU_TEST_CASE("ragged batches in pages take any heads and dtypes and offsets", "
       c.problem.headDimV = v;
       c.problem.headsLast = true;
       c.problem.rowPadding = pageSize == 64 ? 3 : 8;
-      checkPaged(c, Kernels::Forward);
+      if (test::isCaseDue()) checkPaged(c, Kernels::Forward);
       c.problem.shape.qHeads = 16, c.problem.shape.kvHeads = 1;
-      checkPaged(c, Kernels::Forward);
+      if (test::isCaseDue()) checkPaged(c, Kernels::Forward);
     }
     PagedCase c = raggedCase("alibi", pageSize, 64, true);
     c.problem.dtype = DType::F32;
-    checkPaged(c, Kernels::Forward);
+    if (test::isCaseDue()) checkPaged(c, Kernels::Forward);
     c.problem.dtype = DType::F16;
     c.tellsLongest = false;
-    checkPaged(c, Kernels::Forward);
+    if (test::isCaseDue()) checkPaged(c, Kernels::Forward);
     c.problem.dtype = DType::BF16;
     c.qOffsets = {0, 5, 400, -3, 0, 64, 100, 100, 1000};
     c.appends = false;
-    checkPaged(c, Kernels::Forward);
+    if (test::isCaseDue()) checkPaged(c, Kernels::Forward);
     c.qLengths = {1, 1, 1, 1, 0, 1, 1, 1, 1};
     c.problem.shape.qLen = 1;
     c.tellsLongest = true;
-    checkPaged(c, Kernels::Forward);
-    checkPaged(c, Kernels::Decode);
+    if (test::isCaseDue()) checkPaged(c, Kernels::Forward);
+    if (test::isCaseDue()) checkPaged(c, Kernels::Decode);
   }
 }
 
@@ -443,8 +449,8 @@ GPU_TEST_CASE("random ragged batches in pages", "[gpu][ragged]") {
       c.qLengths.push_back(int32_t(draw(0, 3) ? draw(0, most) : 1));
     }
     c.problem.shape.qLen = std::max(1, *std::max_element(c.qLengths.begin(), c.qLengths.end()));
-    checkPaged(c, Kernels::Forward);
-    if (c.problem.shape.qLen <= 127 && c.tellsLongest) checkPaged(c, Kernels::Decode);
+    if (test::isCaseDue()) checkPaged(c, Kernels::Forward);
+    if (c.problem.shape.qLen <= 127 && c.tellsLongest && test::isCaseDue()) checkPaged(c, Kernels::Decode);
   }
 }
 

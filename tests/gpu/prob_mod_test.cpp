@@ -1,6 +1,7 @@
 // Mods with a prob_mod on every family, against the fp64 reference, which draws the same random numbers.
 #include "gpu.h"
 #include "helpers/plans.h"
+#include "helpers/turns.h"
 
 using namespace attnc;
 using namespace attnc::gputest;
@@ -50,6 +51,7 @@ GPU_TEST_CASE("weights times the factors of a prob_mod agree with the reference"
     for (const Problem& problem :
          {Problem{{2, 4, 2, 130, 190}, 64, 64, DType::BF16}, Problem{{1, 6, 2, 700, 900}, 128, 128, DType::F16},
           Problem{{1, 2, 1, 77, 333}, 256, 256, DType::BF16}, Problem{{1, 2, 2, 65, 257}, 40, 24, DType::F32}}) {
+      if (!test::isCaseDue()) continue;
       const HostOperands operands = drawFor(mod, problem);
       const Outcome expected = runReference(mod, problem, operands);
       for (Family family : familiesFor(mod, problem)) {
@@ -81,6 +83,7 @@ GPU_TEST_CASE("gradients through a prob_mod agree with the reference", "[gpu][ba
     for (const Problem& problem :
          {Problem{{2, 4, 2, 130, 190}, 64, 64, DType::BF16}, Problem{{1, 6, 2, 500, 700}, 128, 128, DType::BF16},
           Problem{{1, 2, 1, 65, 77}, 96, 40, DType::F16}}) {
+      if (!test::isCaseDue()) continue;
       const HostOperands operands = drawFor(mod, problem);
       const ResultGradients given = drawGradients(problem, /*withLse=*/true);
       const Gradients expected = runReferenceBackward(mod, operands, given);

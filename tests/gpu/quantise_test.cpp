@@ -1,6 +1,8 @@
 // Rounding to e4m3 against the same on the CPU, and what it costs attention over outliers.
 #include "gpu.h"
 
+#include "helpers/turns.h"
+
 #include "attnc/quantise.h"
 #include "support/element.h"
 
@@ -187,6 +189,7 @@ GPU_TEST_CASE("rows get a rotary embedding before they are rounded", "[gpu]") {
       for (const auto& [width, columns] : {std::pair{8, 8}, {64, 64}, {80, 32}, {128, 128}, {192, 64}, {256, 256}})
         for (bool interleaved : {false, true})
           for (DType ofPositions : {DType::Bool, DType::I32, DType::I64}) { // Bool: none
+            if (!test::isCaseDue()) continue;
             INFO(dtypeName(dtype) << ", " << columns << " of " << width << " columns, table " << dtypeName(ofTable)
                                   << ", positions " << dtypeName(ofPositions) << (interleaved ? ", interleaved" : ""));
             const cli::HostTensor x = drawOutliers(dtype, {2, 3, 300, width}, 7);

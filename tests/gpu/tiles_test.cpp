@@ -1,6 +1,7 @@
 // Every tile that a backward or a decode kernel may be asked for, against the fp64 reference.
 #include "gpu.h"
 #include "helpers/plans.h"
+#include "helpers/turns.h"
 
 #include <algorithm>
 
@@ -107,6 +108,7 @@ GPU_TEST_CASE("every tile of a forward kernel gives the results", "[gpu]") {
   for (const char* name : {"noop", "causal", "alibi", "sliding_window", "prefix_lm", "padding"})
     for (auto [qk, v] : {std::pair(64, 64), {128, 128}, {192, 128}, {256, 256}})
       for (auto [kvHeads, qLen] : {std::pair(2, 385), {4, 257}, {2, 1}}) {
+        if (!test::isCaseDue()) continue;
         const Mod mod = libraryMod(name);
         const Problem problem{{2, 4, kvHeads, qLen, 333}, qk, v, DType::BF16};
         const auto all = withEachTile(mod, {.family = Family::Sm90, .headDim = qk, .headDimV = v});
@@ -146,6 +148,7 @@ GPU_TEST_CASE("every tile of a decode kernel gives the results, of sequences of 
                                                                        : 64,
                                             .offsets = QueryOffsets::FromLengths});
         for (const KernelOptions& options : all) {
+          if (!test::isCaseDue()) continue;
           INFO(name << ", " << problem.text() << ", family " << familyName(family) << ", tile " << options.tile);
           RunOptions run{.family = family, .decode = true, .launches = 2, .tile = options.tile};
           checkClose(runKernel(mod, problem, operands, run), expected, problem, false,

@@ -44,29 +44,6 @@ std::vector<std::pair<std::string, Mod>> library(bool everywhere) {
 
 namespace {
 
-constexpr size_t kParts = 32;
-
-/// Returns the number of commits of the source tree; 0 without git.
-size_t commits() {
-  size_t count = 0;
-  if (std::FILE* git = popen("git -C '" ATTNC_SOURCE_DIR "' rev-list --count HEAD 2>/dev/null", "r")) {
-    if (std::fscanf(git, "%zu", &count) != 1) count = 0;
-    pclose(git);
-  }
-  return count;
-}
-
-/// Returns which part of the jobs this run compiles, and prints it once.
-size_t partOfRun() {
-  static const size_t part = [] {
-    const char* given = std::getenv("ATTNC_TEST_KERNELS_PART");
-    const size_t number = (given ? size_t(std::atoi(given)) : commits()) % kParts;
-    fmt::print(stderr, "part {} of the jobs; ATTNC_TEST_KERNELS_PART={} repeats it\n", number, number);
-    return number;
-  }();
-  return part;
-}
-
 /// Jobs in which nothing was found, in the file that ATTNC_TEST_KERNELS_DONE names, a line for each.
 class Done {
 public:
@@ -140,13 +117,6 @@ Expected<std::vector<Launch>> compiled(const Job& job) {
 }
 
 } // namespace
-
-bool isCaseDue() {
-  constexpr size_t kTurns = 4;
-  static_assert(kParts % kTurns == 0);
-  static size_t next = 0;
-  return std::getenv("ATTNC_TEST_ALL_KERNELS") || next++ % kTurns == partOfRun() % kTurns;
-}
 
 std::string findings(const std::vector<Job>& jobs) {
   const Done done;

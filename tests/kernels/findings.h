@@ -4,6 +4,7 @@
 #include "attnc/attnc.h"
 #include "helpers/take.h"
 #include "helpers/test_case.h"
+#include "helpers/turns.h"
 
 #include <catch2/catch.hpp>
 
@@ -36,10 +37,6 @@ std::vector<std::pair<std::string, Mod>> library(bool everywhere = true);
 /// names, and appends those in which nothing was found. Returns one finding a line: spills, ptxas advisories, more
 /// shared memory than a CTA has, failures.
 std::string findings(const std::vector<Job>& jobs);
-
-/// Returns whether the next case of a test on the host is this run's: one in four, each commit the next, or all if
-/// ATTNC_TEST_ALL_KERNELS is set. Counts calls.
-bool isCaseDue();
 
 } // namespace attnc::test
 
