@@ -165,19 +165,28 @@ TEST_CASE("a block mask is built for the longest sequences of a ragged batch, if
     c.options.buildBlockMask = false;
     CHECK_FALSE(settled(c, mod).blockMask);
   }
-  SECTION("training, which builds no lists and takes those of a caller") {
+  SECTION("training") {
     BackwardOperands operands;
     static_cast<Operands&>(operands) = c.operands;
     operands.out = operands.dOut = *c.outputs.out, operands.lse = *c.outputs.lse;
     const BackwardOutputs gradients{.dQ = c.operands.q, .dK = c.operands.k, .dV = c.operands.v};
-    auto trained = Compiler().settleTraining(mod, operands, c.outputs, gradients, c.options);
-    if (!trained) FAIL(trained.error().message);
-    CHECK_FALSE(trained->blockMask);
+    const auto trained = [&](const Mod& of) {
+      return take(Compiler().settleTraining(of, operands, c.outputs, gradients, c.options));
+    };
+    const Preparation both = trained(mod);
+    REQUIRE(both.blockMask);
+    CHECK(both.blockMask->qLen == 300);
+    CHECK(both.blockMaskKernel->options().columnLists);
+    CHECK(both.backward->options().blockSparse);
+    CHECK(trained(bySequence).blockMask->batch == 4);
+    operands.cuSeqlensKv = cumulative(5); // each launch would list by row only
+    CHECK_FALSE(trained(mod).blockMask);
+    operands.cuSeqlensKv.reset();
     static const BlockMaskView lists{.shape = {1, 1, 300, 300, 128, 128}};
     operands.blockMask = &lists;
-    trained = Compiler().settleTraining(mod, operands, c.outputs, gradients, c.options);
-    if (!trained) FAIL(trained.error().message);
-    CHECK(trained->backward->options().blockSparse);
+    const Preparation ofCaller = trained(mod);
+    CHECK_FALSE(ofCaller.blockMask);
+    CHECK(ofCaller.backward->options().blockSparse);
   }
 }
 

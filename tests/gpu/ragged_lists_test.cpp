@@ -216,11 +216,19 @@ GPU_TEST_CASE("ragged batches of e4m3 walk lists", "[gpu][ragged]") {
 
 GPU_TEST_CASE("backward kernels walk the lists of a ragged batch", "[gpu][ragged][backward]") {
   for (Family family : {Family::Naive, Family::Sm80, Family::Sm90})
-    for (auto [headDim, deterministic, perSequence] :
-         {std::tuple(64, false, true), {128, true, true}, {64, true, false}, {256, false, true}}) {
+    for (auto [headDim, deterministic, perSequence, hasLists] : {std::tuple(64, false, true, true),
+                                                                 {128, true, true, true},
+                                                                 {64, true, false, true},
+                                                                 {256, false, true, true},
+                                                                 {64, true, false, false},
+                                                                 {128, false, false, false}}) {
       if (family == Family::Sm90 && !isHopper()) continue;
-      RaggedCase c{.family = family, .qLengths = kRaggedLengths, .kvLengths = kOtherLengths, .headDim = headDim};
-      c.perSequence = perSequence;
+      RaggedCase c{.family = family, .qLengths = kRaggedLengths, .headDim = headDim};
+      c.perSequence = perSequence, c.hasLists = hasLists;
+      if (hasLists)
+        c.kvLengths = kOtherLengths;
+      else // then both passes walk lists that are built
+        c.mod = "(q_idx // 128 + 2 * kv_idx // 64 + b + h) % 3 != 0";
       INFO(c.text() << ", deterministic " << deterministic);
       test::RaggedBatch batch(c);
       const test::RaggedGradients got(c, batch), want(c, batch);
@@ -237,7 +245,7 @@ GPU_TEST_CASE("backward kernels walk the lists of a ragged batch", "[gpu][ragged
       };
       moveLists(lists, shape.qBlocks());
       moveLists(lists.columns, shape.kvBlocks());
-      operands.blockMask = &lists;
+      if (hasLists) operands.blockMask = &lists;
       for (TensorView* tensor :
            {&operands.q, &operands.k, &operands.v, &operands.out, &operands.lse, &operands.dOut, &*operands.cuSeqlensQ,
             &*operands.cuSeqlensKv, &*gradients.dQ, &*gradients.dK, &*gradients.dV})
@@ -246,6 +254,7 @@ GPU_TEST_CASE("backward kernels walk the lists of a ragged batch", "[gpu][ragged
       const Outputs outputs{.out = operands.out, .lse = operands.lse};
       const Prepared prepared = take(device.compiler.prepareTraining(
           take(Mod::parse(c.mod)), operands, outputs, gradients, {.family = family, .deterministic = deterministic}));
+      CHECK(prepared.preparation().blockMask.has_value() == !hasLists);
       const device::Buffer workspace = take(device::Buffer::allocate(prepared.workspaceBytes()));
       take(prepared.initialise(operands, workspace.data(), device.stream.get()));
       take(prepared.launch(operands, outputs, workspace.data(), device.stream.get()));

@@ -227,7 +227,7 @@ struct RaggedGradients {
 
   BackwardOperands operands(RaggedBatch& batch) const {
     BackwardOperands all{batch.operands(), RaggedBatch::headsFirst(out), lse.view, RaggedBatch::headsFirst(dOut)};
-    all.blockMask = &view;
+    if (all.blockMask) all.blockMask = &view;
     return all;
   }
   BackwardOutputs outputs() const {

@@ -23,7 +23,7 @@ bool mayBuildLists(const plan::LaunchOperands& layout, const ir::Module& module,
     return !isSlow && BlockMask::storageBytes(shape, lists) <= kMostBytes;
   }
   if (!layout.cuSeqlensQ) return true;
-  if (!layout.maxQLen || !layout.maxKvLen || lists != BlockMask::Lists::ByRow) return false;
+  if (!layout.maxQLen || !layout.maxKvLen) return false;
   constexpr double kMostPadding = 4; // pairs of the lists for each pair of rows and keys of a sequence
   const auto sequences = double(std::max<int64_t>(1, layout.problem.batch));
   const double keys = layout.pageTable ? sequences * double(layout.maxKvLen) : double(layout.k.shape[2]);

@@ -10,8 +10,7 @@ namespace attnc {
 /// Returns the shape of the mask to build. If each launch builds it, it is of each sequence.
 BlockMaskShape shapeToBuild(const ir::Module& module, const ProblemShape& problem, const KernelOptions& options);
 
-/// Whether lists may be built for sequences as they lie. Only forward kernels walk lists of a ragged batch, or of
-/// queries with offsets.
+/// Whether lists may be built for sequences as they lie. Only forward kernels walk lists of queries with offsets.
 ///
 /// Offsets differ from launch to launch. So each launch builds lists, of the rows and keys that it finds there. They
 /// must not take too much memory, and there must be keys to skip. A CTA builds a row of blocks, so few rows of many
