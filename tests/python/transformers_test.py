@@ -55,6 +55,15 @@ def model_of(name, device, implementation="attnc"):
     return enlarged(model).to(device, torch.float32).eval()
 
 
+def in_parts(model, parts, input_ids, attention_mask, use_cache):
+    """Returns the logits of a model that reads parts one after the other."""
+    cache, logits, end = transformers.DynamicCache(config=model.config), [], 0
+    for part in input_ids.split(parts, 1):
+        end += part.shape[1]
+        logits.append(model(part, attention_mask=attention_mask[:, :end], past_key_values=cache).logits)
+    return torch.cat(logits, 1)
+
+
 def tokens(device, batch=2, length=LENGTH):
     return torch.randint(2, 64, (batch, length), generator=torch.Generator().manual_seed(2)).to(device)
 
@@ -100,12 +109,13 @@ class TransformersTest(unittest.TestCase):
     def near(self, actual, expected, limit=1e-4):
         self.assertLess(relative_error(actual.detach().cpu(), expected.detach().cpu()), limit)
 
-    def compare(self, name, device, live=None, **inputs):
-        """Logits, where they are live, and gradients of all parameters."""
+    def compare(self, name, device, live=None, parts=None, **inputs):
+        """Logits, where they are live, and gradients of all parameters. `parts`: of how many tokens attnc reads, one part
+        after the other, through a cache."""
         results = []
         for implementation in ("attnc", "eager"):
             model = model_of(name, device, implementation)
-            logits = model(**inputs).logits
+            logits = model(**inputs).logits if parts is None or implementation == "eager" else in_parts(model, parts, **inputs)
             logits = logits if live is None else logits[live]
             logits.log_softmax(-1)[..., 3].sum().backward()
             results.append((logits, {key: p.grad for key, p in model.named_parameters() if p.grad is not None}))
@@ -226,6 +236,14 @@ class TransformersTest(unittest.TestCase):
                 with torch.no_grad():
                     parts.append(model(part, past_key_values=cache).logits)
             self.near(torch.cat(parts, 1), whole)
+
+    @of_models(*CONFIGS)
+    def training_in_parts(self, name, device):
+        kept = torch.ones(2, LENGTH, dtype=torch.long, device=device)
+        for padding in (0, 6):
+            kept[0, :padding] = 0
+            inputs = {"input_ids": tokens(device), "attention_mask": kept, "use_cache": False}
+            self.compare(name, device, live=kept.bool(), parts=(9, 5, 1, 6), **inputs)
 
     @of_models("llama", "gemma2")  # experts would be chosen otherwise
     def half_precision(self, name, device):
