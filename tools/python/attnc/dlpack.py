@@ -3,13 +3,16 @@
 import ctypes
 import functools
 import importlib
+import sys
 from ctypes import byref
 
-from ._library import check, library
-from ._spec import Tensor
+from ._arrays import DTYPE_NAMES
+from ._library import DTYPES, check, library
+from ._spec import DTYPE_E4M3, Tensor
 from .errors import ArgumentError, Error, RunError
 
 _CPU_DEVICES, _CUDA_DEVICES = (1, 3), (2, 13)  # kDLCPU, kDLCUDAHost; kDLCUDA, kDLCUDAManaged
+_MOST_AXES = Tensor.shape.size // 8
 _pointer = ctypes.pythonapi.PyCapsule_GetPointer
 _pointer.restype, _pointer.argtypes = ctypes.c_void_p, (ctypes.py_object, ctypes.c_char_p)
 _is_valid = ctypes.pythonapi.PyCapsule_IsValid
@@ -110,14 +113,49 @@ class _Writeable:
         self.array, self.__array_interface__ = array, {**interface, "data": (interface["data"][0], False)}
 
 
+@functools.cache
+def torch_dtypes():
+    """Returns the numbers of torch's dtypes."""
+    torch = sys.modules["torch"]
+    return {getattr(torch, name): DTYPES[of] for name, of in DTYPE_NAMES.items()} | {torch.float8_e4m3fn: DTYPE_E4M3}
+
+
+def view_of(tensor):
+    """Returns the struct of a tensor of torch, whose dtype is one of torch_dtypes()."""
+    shape, stride = tuple(tensor.shape), tensor.stride()
+    rank = len(shape)
+    view = Tensor(data=tensor.data_ptr(), dtype=torch_dtypes()[tensor.dtype], rank=rank)
+    view.shape[:rank], view.stride[:rank] = shape, stride
+    return view
+
+
+def _may_view(array):
+    """Whether view_of() has all that DLPack would: for plain tensors of torch that have memory on the CPU or a CUDA GPU."""
+    torch = sys.modules.get("torch")
+    return (
+        torch is not None
+        and type(array) in (torch.Tensor, torch.nn.Parameter)
+        and (array.is_cuda or array.is_cpu)
+        and not torch.version.hip
+        and array.dtype in torch_dtypes()
+        and array.dim() <= _MOST_AXES
+        and array.layout is torch.strided
+        and not torch._C._functorch.is_functorch_wrapped_tensor(array)
+    )
+
+
 class View:
     """A struct that borrows a tensor's memory. Keep this object as long as the struct is used."""
 
     def __init__(self, array, name, on_gpu, wait=None, writes=False):
         """`wait`: on a GPU, the stream that must wait for pending work on the tensor; -1: none."""
         array = detached(array)
-        if is_on_gpu(array, name) != on_gpu:
+        is_plain = wait in (None, -1) and _may_view(array)
+        if (array.is_cuda if is_plain else is_on_gpu(array, name)) != on_gpu:
             raise ArgumentError(f"{name} is on another device than q", "move it there")
+        if is_plain:  # a third of the time
+            self.struct, self.owner = view_of(array), array
+            return
         self.capsule = array.__dlpack__(stream=wait) if on_gpu else _host_capsule(array, name, writes)
         self.struct, place = Tensor(), int(on_gpu)
         try:
@@ -130,7 +168,6 @@ class View:
         except Error as error:
             error.args = (f"{name}: {error}",)
             raise
-
 
     def form(self):
         """Returns what kernels depend on: all of the struct but the address, and how far that is aligned."""

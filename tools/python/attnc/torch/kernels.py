@@ -14,14 +14,13 @@ import torch
 
 from .. import _spec as c
 from .._cpu_notice import tell_of_cpu
-from .._library import DTYPES, KINDS, check, library
+from .._library import KINDS, check, library
 from ..attention import read_options
+from ..dlpack import torch_dtypes, view_of
 from ..launch import ALIGNED, Sequences, compile_last, lists_in_workspace, prepared, settled
 from ..mod import Mod
 from .mistakes import TORCH
-from .translation import DTYPE_NAMES
 
-_DTYPES = {dtype: DTYPES[name] for dtype, name in DTYPE_NAMES.items()} | {torch.float8_e4m3fn: c.DTYPE_E4M3}
 _KINDS = {name: number for number, name in enumerate(KINDS)}
 _MOST_KEPT = 4096
 ALIGNMENT = 16  # of rows, in bytes, for the fastest kernels
@@ -73,13 +72,9 @@ class Views:
 
     @staticmethod
     def _view(tensor):
-        shape, stride = tuple(tensor.shape), tensor.stride()
-        rank = len(shape)
-        if tensor.dtype not in _DTYPES:
+        if tensor.dtype not in torch_dtypes():
             check_dtype("a tensor", tensor)
-        view = c.Tensor(data=tensor.data_ptr(), dtype=_DTYPES[tensor.dtype], rank=rank)
-        view.shape[:rank], view.stride[:rank] = shape, stride
-        return view
+        return view_of(tensor)
 
     def pointers(self):
         return [pointer(view) for view in self.array]
