@@ -431,8 +431,9 @@ Expected<LowRankFacts> lowRankFactsOf(const Mod& mod, const Captures& captures, 
 
 /// Returns the captures that mask_mod reads.
 std::set<std::string> capturesOfMask(const Mod& mod);
-/// Returns the captured floats that a gradient reaches. Errors (mod): score_mod has no derivative.
-Expected<std::set<std::string>> reachedCaptures(const Mod& mod);
+/// Returns the captured floats that a gradient reaches, with `ofOutputs` also one of the mod's sums. Errors (mod):
+/// score_mod has no derivative.
+Expected<std::set<std::string>> reachedCaptures(const Mod& mod, bool ofOutputs = false);
 /// Checks that gradients of these captures can be computed. Errors (environment): a name that is no captured float.
 Status checkGradients(const Mod& mod, const std::set<std::string>& captures);
 /// Checks captures against the mod and the problem, without reading elements. Errors (environment): they do not fit.

@@ -123,6 +123,8 @@ public:
   const std::vector<CaptureInfo>& captures() const;
   /// Returns the outputs that the mod declares, which a launch may ask for (Outputs::reductions): f32 tensors.
   const std::vector<CaptureInfo>& reductions() const;
+  /// Returns the captures that hold gradients of the sums among these outputs in a backward launch (BackwardOperands).
+  const std::vector<CaptureInfo>& reductionGradients() const;
   /// Returns the names in the text that ParseOptions::defines may override, sorted. Empty for IR.
   const std::vector<std::string>& constants() const;
 

@@ -89,6 +89,10 @@ Mod::Impl::Impl(ir::Module simplified, ir::Module traced, ModSource source, ir::
   for (const ir::Reduction& each : ir::reductionsOf(module)) {
     CaptureInfo& info = reductions.emplace_back(CaptureInfo{.name = each.name, .extent = {"B", "H"}});
     if (each.kept != ir::Kept::Heads) info.extent.emplace_back(ir::axisOf(each.kept));
+    const auto isOwn = [&](const CaptureInfo& capture) { return capture.name == each.gradient(); };
+    if (each.isMax || llvm::any_of(captures, isOwn)) continue;
+    reductionGradients.push_back(info);
+    reductionGradients.back().name = each.gradient();
   }
   key = hash + " " + ir::canonicalHash(this->traced);
   for (const ir::TensorCapture& tensor : this->traced.tensors) key += " " + tensor.name;
@@ -206,6 +210,8 @@ bool Mod::masksLifted() const { return impl->module.liftsMasks; }
 bool Mod::declaresGrids() const { return !impl->traced.grids.empty(); }
 const std::vector<CaptureInfo>& Mod::captures() const { return impl->captures; }
 const std::vector<CaptureInfo>& Mod::reductions() const { return impl->reductions; }
+
+const std::vector<CaptureInfo>& Mod::reductionGradients() const { return impl->reductionGradients; }
 const std::string& Mod::text() const { return impl->source.text; }
 std::string Mod::astText() const {
   if (impl->source.text.empty()) return {};
@@ -308,9 +314,10 @@ Expected<Mod> gradientMod(const Mod& mod, const std::set<std::string>& captures,
   return ModAccess::gradientMod(mod, captures, withTangents, withOutputs);
 }
 
-Expected<std::set<std::string>> reachedCaptures(const Mod& mod) {
+Expected<std::set<std::string>> reachedCaptures(const Mod& mod, bool ofOutputs) {
   return onOwnStack([&]() -> Expected<std::set<std::string>> {
-    ATTNC_TRY_AS(gradients, passes::differentiate(mod.module(), passes::floatCaptures(mod.module())));
+    const ir::Module& module = mod.module();
+    ATTNC_TRY_AS(gradients, passes::differentiate(module, passes::floatCaptures(module), {}, false, ofOutputs));
     std::set<std::string> names;
     for (const ir::CaptureGradient& place : gradients->captures) names.insert(place.capture);
     return names;

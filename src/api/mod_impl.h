@@ -38,7 +38,7 @@ struct Mod::Impl {
   /// pins and a caller's lists; and in the names that launches and pins bind by.
   std::string key;
   std::vector<CaptureInfo> captures; ///< in the module's order, tensors first
-  std::vector<CaptureInfo> reductions;
+  std::vector<CaptureInfo> reductions, reductionGradients;
   ir::CaptureGradients gradients; ///< outputs of the module
 
   Impl(ir::Module module, ir::Module traced, ModSource source, ir::CaptureGradients gradients = {});

@@ -242,6 +242,8 @@ JsonReport kernelJson(const Explanation& all) {
   if (options.member) json["choices"][#name] = options.member;
 #include "attnc/choices.def"
   if (!kernel.passedOver().empty()) json["passedOver"] = kernel.passedOver();
+  if (options.kind == KernelKind::Backward && options.features.has(Feature::Reductions))
+    for (const CaptureInfo& gradient : all.mod.reductionGradients()) json["outputGradients"].push_back(gradient.name);
   if (!kernel.lowRank().empty()) json["lowRank"] = kernel.lowRank();
   json["launches"] = JsonReport::array();
   for (size_t i = 0; i < all.sources.size(); ++i)

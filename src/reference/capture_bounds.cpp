@@ -24,6 +24,7 @@ CaptureBounds::CaptureBounds(const ir::Module& module, const ir::Bindings& bindi
     const ir::Value value = *module.output(place.output);
     places.push_back({capture,
                       place.ofSink,
+                      place.ofOutputs,
                       place.rounds,
                       {module, bindings, value},
                       {module, bindings, value},
@@ -35,13 +36,14 @@ CaptureBounds::CaptureBounds(const ir::Module& module, const ir::Bindings& bindi
 }
 
 void CaptureBounds::add(const Element& element, int64_t b, int64_t h, int64_t q, int64_t kv, bool ofSink) {
+  const Range prob = element.prob.value_or(Range{});
   for (Place& place : places) {
-    if (place.ofSink != ofSink) continue;
+    if (place.ofSink != ofSink || place.ofOutputs != element.prob.has_value()) continue;
     for (int64_t round = 0; round < place.rounds; ++round) {
       // The elements that the place may read: one, unless the index depends on the score.
       std::vector<size_t> offsets = {0};
       for (size_t axis = 0; axis < place.indices.size(); ++axis) {
-        const Range index = place.indices[axis].evaluate(element.low, element.high, b, h, q, kv, round);
+        const Range index = place.indices[axis].evaluate(element.low, element.high, b, h, q, kv, round, prob);
         const int64_t last = place.shape[axis] - 1, low = std::clamp<int64_t>(index.low.integer, 0, last),
                       high = std::clamp<int64_t>(index.high.integer, 0, last);
         const size_t before = offsets.size();
@@ -50,8 +52,9 @@ void CaptureBounds::add(const Element& element, int64_t b, int64_t h, int64_t q,
           for (int64_t other = low + 1; other <= high; ++other) offsets.push_back(offsets[i] + size_t(other - low));
         }
       }
-      const double derivative = place.value.evaluate(float(element.score), b, h, q, kv, /*grad=*/1, round).real;
-      const Range range = place.range.evaluate(element.low, element.high, b, h, q, kv, round);
+      const double derivative =
+          place.value.evaluate(float(element.score), b, h, q, kv, /*grad=*/1, round, 0, 0, float(element.p)).real;
+      const Range range = place.range.evaluate(element.low, element.high, b, h, q, kv, round, prob);
       double off = std::max(range.high.real - derivative, derivative - range.low.real);
       if (offsets.size() > 1) off = std::fabs(derivative) + (off > 0 ? off : 0); // it may go elsewhere
       for (size_t offset : offsets) addTo(sums[place.capture][offset], element, derivative, off);
@@ -61,7 +64,7 @@ void CaptureBounds::add(const Element& element, int64_t b, int64_t h, int64_t q,
 
 void CaptureBounds::addTo(Sum& sum, const Element& e, double derivative, double off) {
   const double most = std::min(1.0, e.weight + e.weightError), size = std::fabs(derivative), x = std::fabs(e.x);
-  if (most == 0) return;
+  if (most == 0 && e.more == 0 && e.moreError == 0) return;
   if (sum.ofRow < 0) {
     sum.ofRow = int32_t(row.size());
     row.push_back({&sum});
@@ -69,8 +72,9 @@ void CaptureBounds::addTo(Sum& sum, const Element& e, double derivative, double 
   RowSum& ofRow = row[size_t(sum.ofRow)];
   ofRow.weighted += e.weight * derivative;
   ofRow.weightedSize += most * (size + off);
-  ofRow.errors += e.weightError * x * (size + off) + e.weight * x * off;
-  for (double rounding : {most * e.productError * (size + off), (weights + 0x1p-22) * e.weight * x * size}) {
+  const double gradient = std::fabs(e.weight * e.x + e.more);
+  ofRow.errors += (e.weightError * x + e.moreError) * (size + off) + gradient * off;
+  for (double rounding : {most * e.productError * (size + off), (weights + 0x1p-22) * gradient * size}) {
     sum.sizes += rounding;
     sum.squares += rounding * rounding;
   }

@@ -6,6 +6,7 @@
 #include "ir/interpreter.h"
 #include "reference/ranges.h"
 
+#include <optional>
 #include <vector>
 
 namespace attnc::reference {
@@ -17,11 +18,14 @@ public:
   CaptureBounds(const ir::Module& module, const ir::Bindings& bindings, const ir::CaptureGradients& gradients,
                 double weights);
 
-  /// A live element: its gradient of the score, behind score_mod, is weight * x.
+  /// A live element: its gradient of the score, behind score_mod, is weight * x + more. With `prob`, what outputs of
+  /// the mod read of it, behind score_mod: the gradient of what they sum is `more`.
   struct Element {
-    double low = 0, high = 0, score = 0;  ///< before score_mod
-    double weight, x;                     ///< p, and dot(dout, v) - delta
-    double weightError, productError = 0; ///< of p, and of dot(dout, v)
+    double low = 0, high = 0, score = 0;                     ///< before score_mod
+    double weight = 0, x = 0, more = 0;                      ///< p, and dot(dout, v) - delta
+    double weightError = 0, productError = 0, moreError = 0; ///< of p, of dot(dout, v), and of `more`
+    std::optional<Range> prob = {};                          ///< what p may be
+    double p = 0;                                            ///< p, next to `prob`
   };
   /// Adds a live element, or the sink of a row.
   void add(const Element& element, int64_t b, int64_t h, int64_t q, int64_t kv, bool ofSink = false);
@@ -38,7 +42,7 @@ public:
 private:
   struct Place {
     size_t capture;
-    bool ofSink;
+    bool ofSink, ofOutputs;
     int64_t rounds;
     ir::Evaluator value;
     RangeEvaluator range;

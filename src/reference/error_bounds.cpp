@@ -43,6 +43,33 @@ struct Element {
   double ofV;                   ///< the factor of the elements of v
 };
 
+/// A number that kernels may be off from.
+struct Off {
+  double value = 0, error = 0;
+};
+
+/// What outputs of the mod give to the score of an element, by its weight or themselves.
+class OutputTerm {
+public:
+  OutputTerm(const ir::Module& module, const ir::Bindings& bindings, ir::Value value)
+      : nominal(module, bindings, value), ranges(module, bindings, value) {}
+
+  Off evaluate(const Element& e, double p, const Range& prob, const QueryRow& at, int64_t position) const {
+    if (e.score == kNone) return {};
+    const auto valueAt = [&](double p) {
+      return double(nominal.evaluate(float(e.score), at.b, at.h, position, e.kv, 0, 0, 0, 0, float(p)).real);
+    };
+    const double value = valueAt(p);
+    const Range range = ranges.evaluate(e.low, e.high, at.b, at.h, position, e.kv, 0, prob);
+    const double off = std::max(range.high.real - value, value - range.low.real);
+    return {value, prob.low.real > kLeast ? off : std::max(off, std::fabs(valueAt(0) - value))};
+  }
+
+private:
+  ir::Evaluator nominal;
+  RangeEvaluator ranges;
+};
+
 /// Bounds of rows, in one thread.
 class BoundedRows {
 public:
@@ -60,6 +87,10 @@ public:
       slopes.emplace(module, bindings, *slope);
       derivative.emplace(module, bindings, *slope);
     }
+    if (const auto value = dOut ? module.output(ir::kProbGradient) : std::nullopt)
+      ofProb.emplace(module, bindings, *value);
+    if (const auto value = dOut ? module.output(ir::kScoreGradient) : std::nullopt)
+      ofScore.emplace(module, bindings, *value);
   }
 
   /// `captures`: null for a forward pass.
@@ -251,12 +282,18 @@ private:
                  at.b, at.h, position, e.kv);
   }
 
+  /// Returns how far a weight of the row may be off, as outputs of the mod read it.
+  double errorOfWeight(const Element& e, double sum, double ofLse) const {
+    const double p = e.weight / sum;
+    return std::min(1.0, std::max((e.weight + e.error) / lowSum - p, p - e.lowest / highSum) + ofLse * p + kLeast);
+  }
+
   void boundBackward(CaptureBounds& captures) {
     const int64_t b = at.b, h = at.h;
     const double sum = forward.rowSum[size_t(index)], lse = forward.lse[size_t(index)];
     const double *d = dOut->row(index), *out = &forward.out[size_t(index * v.columns)];
     const double dLse = args.dLse ? readElement(args.dLse->data, DType::F32, index).real : 0;
-    const double delta = dot(d, out, v.columns) - dLse, sizeOfDelta = sizeOfDot(d, out, v.columns) + std::fabs(dLse);
+    double delta = dot(d, out, v.columns) - dLse, sizeOfDelta = sizeOfDot(d, out, v.columns) + std::fabs(dLse);
     // Kernels normalise by lse up to a size, and larger rows by their maximum and sum.
     const double ofLse = 0x1p-22 * (std::fabs(lse) <= 16384 ? 1 + std::fabs(lse) : 1);
     dP.clear();
@@ -272,6 +309,21 @@ private:
       deltaSquares += rounding * rounding;
     }
     deltaError += std::min(1.0, sinkError / lowSum) * std::fabs(delta + dLse);
+    given.assign(elements.size(), {});
+    for (size_t i = 0; ofProb && i < elements.size(); ++i) {
+      const Element& e = elements[i];
+      const double p = e.weight / sum, off = errorOfWeight(e, sum, ofLse);
+      // Kernels read the weight as it is rounded for the product with dout.
+      const double reach = off + by.weights * (p + off) + by.leastWeight / sum;
+      Given& one = given[i] = {.prob = {{.real = std::max(kLeast, p - reach)}, {.real = std::min(1.0, p + reach)}}};
+      one.byProb = ofProb->evaluate(e, p, one.prob, at, position);
+      if (float(p) == 0) one.byProb = {0, std::fabs(one.byProb.value) + one.byProb.error};
+      if (ofScore) one.byScore = ofScore->evaluate(e, p, one.prob, at, position);
+      const double term = p * one.byProb.value,
+                   error = (p + off) * one.byProb.error + off * std::fabs(one.byProb.value);
+      delta += term, sizeOfDelta += std::fabs(term);
+      deltaError += error + (0x1p-22 + by.products) * std::fabs(term), deltaSquares += error * error;
+    }
     const double pOfSink = sinkWeight / sum;
     const double sinkOff =
         std::max((sinkWeight + sinkError) / lowSum - pOfSink, pOfSink - (sinkWeight - sinkError) / highSum);
@@ -279,15 +331,18 @@ private:
                  /*ofSink=*/true);
     for (const Element& e : elements) {
       const double* value = v.row(e.kvRow);
-      const double p = e.weight / sum, product = dP[size_t(&e - elements.data())], x = product - delta;
-      const double pError =
-          std::min(1.0, std::max((e.weight + e.error) / lowSum - p, p - e.lowest / highSum) + ofLse * p + kLeast);
-      const double productError = by.products * sizeOfDot(d, value, v.columns) + 0x1p-23 * std::fabs(product);
+      const Given& more = given[size_t(&e - elements.data())];
+      const double p = e.weight / sum, product = dP[size_t(&e - elements.data())],
+                   x = product - delta + more.byProb.value, g = p * x + more.byScore.value;
+      const double pError = errorOfWeight(e, sum, ofLse);
+      const double productError = by.products * sizeOfDot(d, value, v.columns) + 0x1p-23 * std::fabs(product) +
+                                  more.byProb.error + 0x1p-23 * std::fabs(more.byProb.value);
       const double slope = slopes ? derivative->evaluate(float(e.before), b, h, position, e.kv, /*grad=*/1).real : 1;
       const double slopeError = slopes ? offOf(slope, e) : 0;
-      const double error = pError * std::fabs(x) + std::min(1.0, p + pError) * (productError + deltaError);
-      const double dS = scale * p * x * slope;
-      double dSError = std::fabs(scale) * (error * (std::fabs(slope) + slopeError) + p * std::fabs(x) * slopeError);
+      const double error = pError * std::fabs(x) + std::min(1.0, p + pError) * (productError + deltaError) +
+                           more.byScore.error + 0x1p-23 * std::fabs(more.byScore.value);
+      const double dS = scale * g * slope;
+      double dSError = std::fabs(scale) * (error * (std::fabs(slope) + slopeError) + std::fabs(g) * slopeError);
       // Kernels round the weight times the slope, then dS, with or without the scale.
       dSError += (2 * by.weights + 0x1p-22) * (std::fabs(dS) + dSError) +
                  by.leastWeight * std::max(1.0, std::fabs(scale)) * (1 + std::min(std::fabs(x), 1e300));
@@ -306,9 +361,14 @@ private:
                     .score = e.before,
                     .weight = p,
                     .x = x,
+                    .more = more.byScore.value,
                     .weightError = pError,
-                    .productError = productError},
+                    .productError = productError,
+                    .moreError = more.byScore.error},
                    b, h, position, e.kv);
+      if (ofProb && e.score != kNone)
+        captures.add({.low = e.low, .high = e.high, .score = e.score, .more = 1, .prob = more.prob, .p = p}, b, h,
+                     position, e.kv);
     }
     captures.endRow(deltaError, std::sqrt(deltaSquares));
   }
@@ -332,8 +392,14 @@ private:
   ir::Interpreter interpreter;
   std::optional<RangeEvaluator> scores, slopes;
   std::optional<ir::Evaluator> derivative;
+  std::optional<OutputTerm> ofProb, ofScore; // set if outputs of the mod have gradients
   double scale;
 
+  struct Given {
+    Range prob;
+    Off byProb, byScore;
+  };
+  std::vector<Given> given; // by outputs of the mod to the row's elements
   QueryRow at = {};
   int64_t index = 0, position = 0, kvHead = 0;
   double highest = 0, lowest = 0, lowSum = 0, highSum = 0, errorSum = 0, largestOfV = 0;

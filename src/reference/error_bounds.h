@@ -12,7 +12,8 @@
 //   P          of backward kernels: dp, from [exp(lo) / sum exp(hi), exp(hi) / sum exp(lo)], and 2^-22 of lse
 //   delta      = dot(dout, out): what rounding P and out, and dw, move it by
 //   dS         = scale slope p (dP - delta): products of the errors of its factors, slope's from the range of d_score;
-//              plus its own rounding
+//              plus its own rounding. Gradients of outputs add p by_prob to delta, p by_prob + by_score to dS; these
+//              err by the ranges of prob_gradient and score_gradient, over that of p as it is rounded
 //   dq, dk     sum |error of dS| |k|, |q|;   dv: sum |error of P| |dout|; plus the rounding of the result
 //   captures   as dS. Rows err independently, and so do the roundings of a row: 2.5 times the root of the sum of
 //   squares

@@ -169,11 +169,11 @@ RangeEvaluator::RangeEvaluator(const ir::Module& module, const ir::Bindings& bin
   compute(ofLaunch);
 }
 
-Range RangeEvaluator::evaluate(double low, double high, int64_t b, int64_t h, int64_t q, int64_t kv,
-                               int64_t round) const {
+Range RangeEvaluator::evaluate(double low, double high, int64_t b, int64_t h, int64_t q, int64_t kv, int64_t round,
+                               const Range& prob) const {
   const bool isHead = b == at[0] && h == at[1], isRow = isHead && q == at[2];
   at = {b, h, q, kv, round};
-  score = {{.real = low}, {.real = high}};
+  score = {{.real = low}, {.real = high}}, weight = prob;
   if (!isHead) compute(byLevel[0]);
   if (!isRow) compute(byLevel[1]);
   compute(byLevel[2]);
@@ -222,8 +222,8 @@ Range RangeEvaluator::leaf(const ir::Node& node) const {
     case ir::ParamKind::Score: return score;
     case ir::ParamKind::Grad: return point(1.0);
     case ir::ParamKind::ScoreTangent:
-    case ir::ParamKind::GradTangent:
-    case ir::ParamKind::Prob: return {{.real = -kInfinity}, {.real = kInfinity}};
+    case ir::ParamKind::GradTangent: return {{.real = -kInfinity}, {.real = kInfinity}};
+    case ir::ParamKind::Prob: return weight;
     case ir::ParamKind::B: return point(at[0]);
     case ir::ParamKind::H: return point(at[1]);
     case ir::ParamKind::QIdx: return point(at[2]);

@@ -30,8 +30,9 @@ public:
   /// `module` and the tensors must outlive it.
   RangeEvaluator(const ir::Module& module, const ir::Bindings& bindings, ir::Value root);
 
-  /// `low`, `high`: the scores. `round`: for outputs that take it. The gradient of the result is 1.
-  Range evaluate(double low, double high, int64_t b, int64_t h, int64_t q, int64_t kv, int64_t round = 0) const;
+  /// `low`, `high`: the scores. `round`, `prob`: for outputs that take them. The gradient of the result is 1.
+  Range evaluate(double low, double high, int64_t b, int64_t h, int64_t q, int64_t kv, int64_t round = 0,
+                 const Range& prob = {{.real = 0}, {.real = 1}}) const;
 
 private:
   void compute(const std::vector<ir::Value>& nodes) const;
@@ -49,7 +50,7 @@ private:
   std::vector<std::vector<ir::Value>> inside;    ///< by Value::id of a sum: what its rounds compute
   mutable std::vector<Range> values;             ///< by Value::id
   mutable std::array<int64_t, ir::kMaxLoops> rounds = {};
-  mutable Range score = {};
+  mutable Range score = {}, weight = {};
   mutable std::array<int64_t, 5> at; ///< b, h, q, kv, round
 };
 

@@ -5,6 +5,7 @@
 
 #include <cmath>
 #include <filesystem>
+#include <tuple>
 
 using namespace attnc;
 using namespace attnc::cli;
@@ -141,6 +142,66 @@ TEST_CASE("gradients of captures are those of what reads them") {
   CHECK(extra("bias,unread") == "d_bias d_unread ");
   CHECK(extra("unread --gradients gain --deterministic") == "d_gain d_unread ");
   CHECK(extra("none") == "");
+}
+
+TEST_CASE("gradients of sums of the mod are read where there are some") {
+  Folder folder;
+  const std::string mod = folder / "mod.py";
+  test::writeFile(mod, "far: f32[KV_LEN]\n"
+                       "def position(prob, score, b, h, q_idx, kv_idx):\n    return prob * kv_idx\n"
+                       "def distance(prob, score, b, h, q_idx, kv_idx):\n    return prob * far[kv_idx]\n"
+                       "def logit(prob, score, b, h, q_idx, kv_idx):\n    return score\n"
+                       "mean: f32[B, H, Q_LEN] = reduce_sum(position)\n"
+                       "spread: f32[B, H] = reduce_sum(distance)\n"
+                       "top: f32[B, H] = reduce_max(logit)\n");
+  NamedTensors tensors = flatStep(); // weights are 1/6
+  tensors["far"] = tensor(DType::F32, {6}, [](int64_t i) { return double(i); });
+  CHECK(at(step(tensors, mod)["dq"], 0) == 0);
+  tensors["mean_gradient"] = tensor(DType::F32, {1, 2, 4}, [](int64_t i) { return double(i); });
+  NamedTensors one = step(tensors, mod + " --scale 0.5");
+  for (int64_t row = 0; row < 8; ++row) // the variance of kv is 35/12
+    for (int64_t d : {0, 3}) CHECK(at(one["dq"], row * 16 + d) == Approx(0.5 * double(row) * 35 / 12));
+  REQUIRE(one.count("d_far"));
+  CHECK(at(one["d_far"], 2) == 0);
+  tensors["spread_gradient"] = tensor(DType::F32, {1, 2}, [](int64_t i) { return double(i); });
+  NamedTensors both = step(tensors, mod + " --scale 0.5");
+  CHECK(at(both["dq"], 16) == Approx(0.5 * 35 / 12));
+  CHECK(at(both["dq"], 5 * 16) == Approx(0.5 * (5 + 1) * 35 / 12)); // of the second head
+  CHECK(at(both["d_far"], 2) == Approx(4 / 6.0));                   // four rows with weights of 1/6
+  CHECK(at(both["dv"], 0) == 0);
+  CHECK(at(step(tensors, mod + " --gradients mean --scale 0.5")["dq"], 5 * 16) == Approx(0.5 * 5 * 35 / 12));
+  CHECK(step(tensors, mod + " --gradients mean").count("d_far") == 0);
+  CHECK(at(step(tensors, mod + " --gradients none")["dq"], 16) == 0);
+  for (const auto& [name, shape, options, message] :
+       {std::tuple("mean_gradient", std::vector<int64_t>{1, 2, 5}, "",
+                   "mean_gradient is f32 [1, 2, 5], expected f32 [1, 2, 4]"),
+        {"mean_gradients", {1, 2, 4}, "", "nothing takes tensor 'mean_gradients'"},
+        {"unread", {1}, " --gradients mean", "no tensor 'mean_gradient'"}}) {
+    NamedTensors wrong = flatStep();
+    wrong["far"] = tensors["far"];
+    wrong[name] = tensor(DType::F32, shape, zero);
+    const std::string in = folder / "wrong.safetensors";
+    REQUIRE(writeSafetensors(in, wrong));
+    test::checkRefused(kBackward + mod + options + " --in " + in + " --out " + folder / "out", 3, message);
+  }
+}
+
+TEST_CASE("random gradients of sums are drawn behind all else, and saved") {
+  Folder folder;
+  const std::string saved = folder / "saved.safetensors", out = folder / "out.safetensors",
+                    again = folder / "again.safetensors";
+  const std::string entropy = kBackward + kMods + "entropy.py ";
+  const Outcome outcome = test::attnc(entropy + "--random 2,4,2,35,65,16 --save-operands " + saved + " --out " + out);
+  INFO(outcome.err);
+  REQUIRE(outcome.exitCode == 0);
+  CHECK(readTensors(saved)["entropy_gradient"].shape == std::vector<int64_t>{2, 4, 35});
+  CHECK(test::attnc(entropy + "--in " + saved + " --out " + again).exitCode == 0);
+  CHECK(readTensors(again)["dq"].bytes == readTensors(out)["dq"].bytes);
+  CHECK(test::attnc(entropy + "--gradients none --in " + saved + " --out " + again).exitCode == 0);
+  CHECK(readTensors(again)["dq"].bytes != readTensors(out)["dq"].bytes);
+  const std::string unread = test::attnc(entropy + "--random 2,4,2,35,65,16 --gradients none").out;
+  CHECK_THAT(test::attnc("run --device cpu " + kMods + "causal.py --backward --random 2,4,2,35,65,16").out,
+             Contains(unread.substr(unread.find("\ndk"))));
 }
 
 TEST_CASE("wrong names of gradients are told, and gradients without a backward pass") {

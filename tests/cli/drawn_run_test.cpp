@@ -76,7 +76,9 @@ TEST_CASE("random problems have all dtypes, scales and layouts, and plans take m
                            "out of fp16",
                            "amplifying",
                            "backward: amplifying",
-                           "gradients of captures"}) {
+                           "gradients of captures",
+                           "forward: outputs",
+                           "backward: gradients of outputs"}) {
     INFO(what);
     CHECK(seen.count(what));
   }

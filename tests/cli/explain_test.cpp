@@ -250,6 +250,26 @@ TEST_CASE("explain of an older GPU or of fp32 names sm80, with bounds or a block
   CHECK_THAT(ragged, Contains("cut by the ends of the lengths"));
 }
 
+TEST_CASE("explain of a backward kernel names the gradients of sums that it reads, and why no faster one does") {
+  const std::string texts = "def weight(prob, score, b, h, q_idx, kv_idx):\n    return prob\n"
+                            "def penalty(prob, score, b, h, q_idx, kv_idx):\n    return score * score\n"
+                            "def score_mod(score, b, h, q_idx, kv_idx):\n    return score\n";
+  Folder folder;
+  const std::string weights = folder / "weights.py", scores = folder / "scores.py",
+                    options = " --kernel backward --arch sm_90a --shape 1,2,2,256,256";
+  test::writeFile(weights, texts + "sums: f32[B, H, KV_LEN] = reduce_sum(weight)\n");
+  test::writeFile(scores, texts + "size: f32[B, H] = reduce_sum(penalty)\ntop: f32[B, H] = reduce_max(penalty)\n");
+  const auto fast = explain(weights + options), slow = explain(scores + options + " --json"),
+             unread = explain(scores + options + " --gradients none");
+  if (!fast) return;
+  CHECK_THAT(*fast, Contains("kernel      family sm90 for sm_90a (reductions_sm90.cu, backward_delta.cu, "));
+  CHECK_THAT(*fast, Contains("\nreads       sums_gradient: f32[B, H, KV_LEN], which"));
+  CHECK_THAT(*slow, Contains("\"passedOver\": \"sm90 takes no gradients of outputs that read scores\""));
+  CHECK_THAT(*slow, Contains("\"outputGradients\": [\n      \"size_gradient\"\n    ]"));
+  CHECK_THAT(*unread, Contains("kernel      family sm90 for sm_90a (backward_delta.cu, "));
+  CHECK_THAT(*unread, !Contains("\nreads"));
+}
+
 TEST_CASE("explain of a backward kernel names its launches, and what a gradient costs a score") {
   const std::string softcap =
       "--kernel backward --arch sm_80 --head-dim 64 --shape 1,2,2,256,256 " + kMods + "softcap.py ";

@@ -527,3 +527,34 @@ TEST_CASE("roundings of mods that amplify hold, and faults do not", "[verify]") 
     CHECK_FALSE(holds(swapped));
   }
 }
+
+TEST_CASE("gradients of outputs hold, and those without one of them do not") {
+  const char* const text = "far: f32[H, KV_LEN]\nslopes: f32[H]\n"
+                           "def score_mod(score, b, h, q_idx, kv_idx):\n"
+                           "  return score + slopes[h] * 0.02 * (kv_idx - q_idx)\n"
+                           "def mask_mod(b, h, q_idx, kv_idx):\n  return kv_idx <= q_idx + 60\n"
+                           "def surprise(prob, score, b, h, q_idx, kv_idx):\n"
+                           "  return where(prob > 0, -prob * log(prob), 0.0)\n"
+                           "def weight(prob, score, b, h, q_idx, kv_idx):\n  return prob * far[h, kv_idx]\n"
+                           "def logit(prob, score, b, h, q_idx, kv_idx):\n  return 0.05 * score * score\n"
+                           "entropy: f32[B, H, Q_LEN] = reduce_sum(surprise)\n"
+                           "sums: f32[B, H, KV_LEN] = reduce_sum(weight)\n";
+  for (DType dtype : {DType::BF16, DType::F16, DType::F32})
+    for (const char* more : {"", "logits: f32[B, H] = reduce_sum(logit)\n"}) {
+      Drawn drawn(std::string(text) + more, dtype, {}, {1, 2, 1, 48, 160}, "all");
+      INFO(dtypeName(dtype) << " " << more);
+      const Verification right = drawn.verified(drawn.simulated(drawn.mod));
+      INFO(right.text());
+      CHECK(right.holds());
+      CHECK(right.gradients.size() == 5);
+      for (const CaptureInfo& gradient : drawn.mod.reductionGradients()) {
+        INFO(gradient.name);
+        std::vector<char>& bytes = drawn.operands.tensors.at(gradient.name).bytes;
+        const std::vector<char> kept = bytes;
+        std::fill(bytes.begin(), bytes.end(), char(0)); // views of it stay
+        const RunResult wrong = drawn.simulated(drawn.mod);
+        std::copy(kept.begin(), kept.end(), bytes.begin());
+        CHECK_FALSE(drawn.verified(wrong).holds());
+      }
+    }
+}

@@ -30,8 +30,9 @@ public:
   const Kind kind;
   cli::ProblemOptions options;
   std::string modText;
-  bool isLowRank = false; ///< whether the score has a low-rank term
-  bool amplifies = false; ///< whether the mod amplifies errors of the score
+  bool isLowRank = false;  ///< whether the score has a low-rank term
+  bool amplifies = false;  ///< whether the mod amplifies errors of the score
+  bool hasOutputs = false; ///< whether the mod declares outputs
 
   explicit DrawnRun(uint64_t seed) : DrawnRun(seed, seed / 2000 * 480 + seed % 2000 % 480) {}
 
@@ -58,6 +59,7 @@ public:
     add(options.noBlockMask, "no lists");
     add(options.gradients.deterministic, "deterministic");
     add(options.backward && hasCaptures, "gradients of captures");
+    add(hasOutputs, options.backward ? "gradients of outputs" : "outputs");
     return all;
   }
 
@@ -196,6 +198,26 @@ private:
     if (!body.empty() || !*mask)
       modText += "def score_mod(score, b, h, q_idx, kv_idx):\n" + body + "    return score\n";
     if (*mask) modText += fmt::format("def mask_mod(b, h, q_idx, kv_idx):\n    return {}\n", mask);
+    hasOutputs = !isInColumns && (kind == Kind::Forward ? !amplifies : kind == Kind::Backward) && below(2);
+    if (hasOutputs) drawOutputs();
+  }
+
+  /// Adds one or two outputs: of weights, or also of scores.
+  void drawOutputs() {
+    const auto add = [&](const char* name, const char* axes, const char* kind, const std::string& value) {
+      modText += fmt::format("def of_{0}(prob, score, b, h, q_idx, kv_idx):\n    return {3}\n"
+                             "{0}: f32[B, H{1}] = reduce_{2}(of_{0})\n",
+                             name, axes, kind, value);
+    };
+    switch (below(5)) {
+    case 0: add("sums", ", KV_LEN", "sum", "prob"); break;
+    case 1: add("entropy", ", Q_LEN", "sum", "where(prob > 0, -prob * log(prob), 0.0)"); break;
+    case 2: add("mass", "", "sum", "prob * (q_idx >= kv_idx + 20)"); break;
+    case 3: add("squares", ", Q_LEN", "sum", "prob * prob"); break;
+    default: add("logits", "", "sum", "0.01 * score * score"); break;
+    }
+    if (below(2)) add("top", "", "max", "score");
+    if (below(3) == 0) add("far", ", KV_LEN", "sum", "prob * tanh(0.1 * (q_idx - kv_idx))");
   }
 
   /// Adds a line that multiplies errors of the score, or has a step where its last place decides.

@@ -10,6 +10,7 @@
 
 #include "ir/bind.h"
 #include "ir/interpreter.h"
+#include "ir/reductions.h"
 #include "reference/capture_sums.h"
 #include "reference/dense.h"
 #include "reference/listed_columns.h"
@@ -38,6 +39,8 @@ public:
     if (options.backward) {
       dOut.emplace(problem.args.dOut);
       if (auto slope = module.output(ir::kDScore)) slopes.emplace(module, bindings, *slope);
+      if (auto value = module.output(ir::kProbGradient)) ofProb.emplace(module, bindings, *value);
+      if (auto value = module.output(ir::kScoreGradient)) ofScore.emplace(module, bindings, *value);
     }
   }
 
@@ -53,11 +56,22 @@ public:
     dQ.assign(size_t(operands.q.elements()), 0);
     dK.assign(size_t(operands.k.elements()), 0);
     dV.assign(size_t(operands.v.elements()), 0);
+    for (const ir::Reduction& each : options.backward ? std::vector<ir::Reduction>() : ir::reductionsOf(module)) {
+      outputs.push_back(each);
+      ofOutputs.emplace_back(module, bindings, *module.output(each.output()));
+      const auto elements = std::get<TensorView>(*operands.reductions.find(each.name)).elements();
+      reduced.emplace_back(size_t(elements), each.isMax ? -INFINITY : 0);
+    }
     for (int64_t index = 0; index < int64_t(lse.size()); ++index)
       if (const auto row = sequences.rowAt(index)) compute(*row, index, outDType);
     result.out = stored(out, outDType, ofOut);
     result.lse = stored(lse, DType::F32, rows);
     result.rowMax = stored(rowMax, DType::F32, rows);
+    for (size_t i = 0; i < reduced.size(); ++i) {
+      const auto& like = std::get<TensorView>(*operands.reductions.find(outputs[i].name));
+      result.gradients[outputs[i].name] =
+          stored(reduced[i], DType::F32, {like.shape.begin(), like.shape.begin() + like.rank});
+    }
     if (!options.backward) return result;
     result.gradients["dq"] = stored(dQ, dtype, operands.q.shape);
     result.gradients["dk"] = stored(dK, operands.k.dtype, operands.k.shape);
@@ -152,6 +166,16 @@ private:
     for (int64_t c = 0; c < v.columns; ++c)
       out[size_t(index * v.columns + c)] = roundedTo(outDType, std::isfinite(max) ? o[size_t(c)] / sum : NAN);
     lse[size_t(index)] = float(max + std::log(sum)), rowMax[size_t(index)] = max;
+    for (size_t n = 0; n < outputs.size(); ++n)
+      for (size_t i = 0; i < live.size(); ++i) {
+        if (scores[i] == -INFINITY) continue;
+        const double p = std::exp2((float(scores[i]) - float(lse[size_t(index)])) * 1.44269504f);
+        const float value = ofOutputs[n].evaluate(float(scores[i]), b, h, position, live[i], 0, 0, 0, 0, float(p)).real;
+        double& to = reduced[n][size_t(outputs[n].kept == ir::Kept::Keys      ? sequences.firstColumnOf(b, h) + live[i]
+                                       : outputs[n].kept == ir::Kept::Queries ? index
+                                                                              : b * shape.qHeads + h)];
+        to = outputs[n].isMax ? std::max(to, double(value)) : float(to + value);
+      }
     if (options.backward) computeGradients(row, index, firstKv, position, max, sum);
   }
 
@@ -159,17 +183,28 @@ private:
                         float sum) {
     const double dLse = problem.args.dLse ? readElement(problem.args.dLse->data, DType::F32, index).real : 0;
     const double* d = dOut->row(index);
-    const float delta = float(reference::dot(d, &out[size_t(index * v.columns)], v.columns) - dLse);
+    float delta = float(reference::dot(d, &out[size_t(index * v.columns)], v.columns) - dLse);
     const float ofRow = float(lse[size_t(index)]);
+    const auto weightOf = [&](size_t i) {
+      return std::fabs(ofRow) > 4096 ? std::exp(float(scores[i]) - max) / sum
+                                     : std::exp2(float(scores[i]) * 1.44269504f - ofRow * 1.44269504f);
+    };
+    const auto givenBy = [&](const std::optional<ir::Evaluator>& outputs, size_t i, double p) {
+      if (!outputs || scores[i] == -INFINITY) return 0.f;
+      return float(outputs->evaluate(float(scores[i]), row.b, row.h, position, live[i], 0, 0, 0, 0, float(p)).real);
+    };
+    for (size_t i = 0; ofProb && i < live.size(); ++i) // a walk of its own, with weights of f32
+      if (const float p = weightOf(i)) delta += p * givenBy(ofProb, i, p);
     for (size_t i = 0; i < live.size(); ++i) {
       const int64_t kv = live[i], kvRow = firstKv + kv;
-      const float p = std::fabs(ofRow) > 4096 ? std::exp(float(scores[i]) - max) / sum
-                                              : std::exp2(float(scores[i]) * 1.44269504f - ofRow * 1.44269504f);
-      const float g = p * (float(product(d, v.row(kvRow), v.columns)) - delta);
+      const float p = weightOf(i), byProb = p == 0 ? 0 : givenBy(ofProb, i, asWeight(p));
+      const float g = p * (float(product(d, v.row(kvRow), v.columns)) - delta + byProb) + givenBy(ofScore, i, p);
       const float s = float(before[i]);
       const float slope = slopes ? slopes->evaluate(s, row.b, row.h, position, kv, /*grad=*/1).real : 1;
-      captures.add(s, p, g, row.b, row.h, position, kv);
-      const double dS = p == 0 ? 0 : asWeight(g * slope), stored = asWeight(p);
+      captures.add(s, ofScore ? 1 : p, g, row.b, row.h, position, kv);
+      if (ofProb && scores[i] != -INFINITY)
+        captures.add(scores[i], 1, 1, row.b, row.h, position, kv, 0, 0, /*ofSink=*/false, p);
+      const double dS = p == 0 && !ofScore ? 0 : asWeight(g * slope), stored = asWeight(p);
       for (int64_t c = 0; c < q.columns; ++c) {
         dQ[size_t(index * q.columns + c)] += scale * dS * asOperand(k.row(kvRow)[c]);
         dK[size_t(kvRow * q.columns + c)] += scale * dS * asOperand(q.row(index)[c]);
@@ -188,11 +223,14 @@ private:
   const reference::Sequences sequences;
   const reference::Dense q, k, v;
   std::optional<reference::Dense> dOut;
-  std::optional<ir::Evaluator> slopes;
+  std::optional<ir::Evaluator> slopes, ofProb, ofScore;
   reference::CaptureSums captures;
   const DType dtype;
   const double scale;
   std::vector<double> out, lse, rowMax, dQ, dK, dV, before, scores;
+  std::vector<ir::Reduction> outputs; // of a forward pass
+  std::vector<ir::Evaluator> ofOutputs;
+  std::vector<std::vector<double>> reduced;
   std::vector<int64_t> live;
 };
 

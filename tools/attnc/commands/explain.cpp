@@ -148,6 +148,12 @@ Expected<Explanation> explanationOf(const Mod& mod, const ExplainOptions& option
   Shapes shapes;
   ATTNC_TRY_AS(operands, findProblem(mod, options, shapes));
   if (options.isBackward()) {
+    const bool reads = !options.gradients.ofOutputs(mod).empty();
+    for (const CaptureInfo& each : reads ? mod.reductionGradients() : std::vector<CaptureInfo>())
+      operands->captures.set(
+          each.name,
+          HostTensor{DType::F32, outputShape(each, operands->problem, shapes.operands.q, shapes.operands.k), {}}
+              .view());
     ATTNC_TRY_AS(gradients, gradientsAsked(mod, options.gradients, *operands));
     operands->gradients = *std::move(gradients);
   }
@@ -220,6 +226,9 @@ fit.
 
 gradients: what each capture's gradient adds to memory. They have launches of their own behind those of dq, dk
 and dv.
+
+reads: gradients of sums of the mod, which kernels take unless --gradients leaves them out. If some are slow, the kernel's
+line says which family does not take them, and why.
 
 Examples:
   attnc explain alibi.py --head-dim 64 --shape 2,32,8,4096,4096

@@ -263,7 +263,8 @@ void addRun(CLI::App& app, int& exitCode) {
   options.kernelKind.addTo(command, /*takesBackward=*/false);
   command.add_flag("--backward", options.backward,
                    "Also gradients, of a loss whose gradients by out and lse are dout [B, H, Q_LEN, DV] and dlse f32\n"
-                   "[B, H, Q_LEN], which may be missing. Writes dq, dk, dv, d_<capture>, and lse");
+                   "[B, H, Q_LEN], and by a sum of the mod <sum>_gradient, f32 like it; all but dout may be missing.\n"
+                   "Writes dq, dk, dv, d_<capture>, and lse");
   options.sequences.addTo(
       command,
       "Each sequence has a KV length. --random draws them; a file with the i32 tensor\n"

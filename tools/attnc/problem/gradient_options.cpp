@@ -5,17 +5,26 @@
 
 #include "attnc/explain.h"
 
+#include <algorithm>
+#include <string_view>
+
 namespace attnc::cli {
 namespace {
 
 const std::vector<std::string> kAll = {"all"}, kNone = {"none"};
 
+/// Returns the sum whose gradient this is.
+std::string sumOf(const CaptureInfo& gradient) {
+  return gradient.name.substr(0, gradient.name.size() - std::string_view("_gradient").size());
+}
+
 } // namespace
 
 void GradientOptions::addTo(CLI::App& command) {
-  addRepeated(command, "--gradients", captures, "NAME",
-              "Backward: captures that get gradients besides q, k and v, by name, separated by commas; none; or all\n"
-              "(default): the floats that a gradient arrives at")
+  addRepeated(
+      command, "--gradients", captures, "NAME",
+      "Backward: captures that get gradients besides q, k and v, and sums of the mod whose gradients are given, by\n"
+      "name, separated by commas; none; or all (default): the floats that a gradient arrives at, and all sums")
       ->delimiter(',');
   command.add_flag("--deterministic", deterministic, "Backward: equal runs give equal bits");
 }
@@ -30,10 +39,23 @@ void GradientOptions::check(bool isBackward) const {
   if (deterministic) refuse("--deterministic");
 }
 
-Expected<std::set<std::string>> GradientOptions::wanted(const Mod& mod) const {
+bool GradientOptions::areNamed() const { return captures != kAll && captures != kNone; }
+
+std::vector<CaptureInfo> GradientOptions::ofOutputs(const Mod& mod) const {
+  std::vector<CaptureInfo> all = mod.reductionGradients();
+  if (captures == kAll) return all;
+  std::erase_if(all, [&](const CaptureInfo& one) {
+    return std::find(captures.begin(), captures.end(), sumOf(one)) == captures.end();
+  });
+  return all;
+}
+
+Expected<std::set<std::string>> GradientOptions::wanted(const Mod& mod, bool ofOutputs) const {
   if (captures == kNone) return std::set<std::string>();
-  if (captures == kAll) return reachedCaptures(mod);
-  const std::set<std::string> names(captures.begin(), captures.end());
+  if (captures == kAll) return reachedCaptures(mod, ofOutputs);
+  std::set<std::string> names(captures.begin(), captures.end());
+  if (ofOutputs)
+    for (const CaptureInfo& one : mod.reductionGradients()) names.erase(sumOf(one));
   if (auto checked = checkGradients(mod, names); !checked) {
     throwUsage("--gradients", checked.error());
     return std::move(checked).error();

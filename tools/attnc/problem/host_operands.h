@@ -37,7 +37,7 @@ struct HostOperands : HostTensors {
   HostTensor dOut;                ///< with --backward: gradient of out, [B, H, Q_LEN, DV], dtype of q
   std::optional<HostTensor> dLse; ///< with --backward, if given: gradient of lse, f32 [B, H, Q_LEN]
   NamedTensors tensors;           ///< captured tensors, by name
-  Captures captures;              ///< all captures; their tensors are borrowed from `tensors`
+  Captures captures;              ///< all captures, with --backward also gradients of outputs; borrowed from `tensors`
   /// With --backward: a tensor for the gradient of each capture that wants one, with the capture's shape and dtype; f32
   /// for a scalar. Has no memory.
   Captures gradients;

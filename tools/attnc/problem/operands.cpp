@@ -45,8 +45,10 @@ template <class Visit> void forEachOptionalHost(const Mod& mod, HostOperands& op
 /// Refuses a tensor that nothing takes, if its name is nearly that of an optional tensor: a launch without it would be
 /// another one.
 Status checkNames(const ProblemOptions& options, const std::vector<std::string>& names,
-                  const std::map<std::string, Want>& wants) {
+                  const std::map<std::string, Want>& wants, const Mod& mod) {
   std::vector<std::string> known;
+  if (options.backward)
+    for (const CaptureInfo& gradient : mod.reductionGradients()) known.push_back(gradient.name);
 #define ATTNC_OPTIONAL(member, name, feature) known.push_back(#name);
 #include "attnc/operands.def"
   for (const std::string& name : names) {
@@ -87,8 +89,11 @@ Status readOperands(const Mod& mod, const ProblemOptions& options, const Needed&
     if (name[0] != 'v' || !options.target.vInK) wants[name] = elements == Elements::All ? Want::Data : Want::Shape;
   forEachOptionalHost(mod, operands, [&](const char* name, auto&) { wants[name] = Want::Data; });
   if (options.backward) wants["dout"] = wants["dlse"] = Want::Data;
+  const std::vector<CaptureInfo> ofOutputs =
+      options.backward ? options.gradients.ofOutputs(mod) : std::vector<CaptureInfo>();
+  for (const CaptureInfo& gradient : ofOutputs) wants[gradient.name] = Want::Data;
   ATTNC_TRY_AS(read, readSafetensors(options.input, wants));
-  ATTNC_TRY(checkNames(options, read->names, wants));
+  ATTNC_TRY(checkNames(options, read->names, wants, mod));
   file = std::move(read->tensors);
   if (const auto k = file.find("k"); options.backward && k != file.end() && k->second.dtype == DType::E4M3)
     return Error::environment(
@@ -108,6 +113,9 @@ Status readOperands(const Mod& mod, const ProblemOptions& options, const Needed&
   forEachOptionalHost(mod, operands, [&](const char* name, std::optional<HostTensor>& tensor) {
     if (auto node = file.extract(name); !node.empty()) tensor = std::move(node.mapped());
   });
+  if (options.gradients.areNamed())
+    for (const CaptureInfo& gradient : ofOutputs)
+      if (!file.count(gradient.name)) return missing(gradient.name.c_str());
   if (options.sequences.kvLengths && !operands.kvLengths) return missing("kv_lengths");
   if (options.sequences.ragged && !operands.cuSeqlensQ) return missing("cu_seqlens_q");
   if (auto node = file.extract("dlse"); options.backward && !node.empty()) operands.dLse = std::move(node.mapped());
@@ -263,16 +271,17 @@ void drawResultGradients(Generator& generator, HostOperands& operands) {
   operands.dLse = generator.normal(DType::F32, rowsOf(operands));
 }
 
-/// Checks that each gradient has the shape of its result.
+/// Checks that a gradient has the shape of its result.
+Status checkResultGradient(const std::string& name, const HostTensor& tensor, DType dtype,
+                           const std::vector<int64_t>& shape) {
+  if (tensor.dtype == dtype && tensor.shape == shape) return {};
+  return Error::environment(fmt::format("{} is {} {}, expected {} {}", name, dtypeName(tensor.dtype),
+                                        shapeText(tensor.shape), dtypeName(dtype), shapeText(shape)));
+}
+
 Status checkResultGradients(const HostOperands& operands) {
-  const auto check = [](const char* name, const HostTensor& tensor, DType dtype,
-                        const std::vector<int64_t>& shape) -> Status {
-    if (tensor.dtype == dtype && tensor.shape == shape) return {};
-    return Error::environment(fmt::format("{} is {} {}, expected {} {}", name, dtypeName(tensor.dtype),
-                                          shapeText(tensor.shape), dtypeName(dtype), shapeText(shape)));
-  };
-  ATTNC_TRY(check("dout", operands.dOut, operands.q.dtype, outShape(operands)));
-  return operands.dLse ? check("dlse", *operands.dLse, DType::F32, rowsOf(operands)) : Status();
+  ATTNC_TRY(checkResultGradient("dout", operands.dOut, operands.q.dtype, outShape(operands)));
+  return operands.dLse ? checkResultGradient("dlse", *operands.dLse, DType::F32, rowsOf(operands)) : Status();
 }
 
 Status checkOperands(const Mod& mod, HostOperands& operands) {
@@ -358,18 +367,27 @@ Status fillOperands(const Mod& mod, const ProblemOptions& options, Elements elem
   if (options.backward && generator) drawResultGradients(*generator, operands);
   ATTNC_TRY(checkOperands(mod, operands));
   if (!generator) Fp8Options{.outDType = options.target.fp8.outDType}.check(operands.q.dtype);
+  const auto shapeOf = [&](const CaptureInfo& output) {
+    return outputShape(output, operands.problem, operands.q.view(), operands.k.view());
+  };
   if (!options.backward) {
-    const bool isPacked = operands.cuSeqlensQ && !operands.pageTable;
-    for (const CaptureInfo& each : mod.reductions()) {
-      HostTensor like{DType::F32, {operands.problem.batch, operands.problem.qHeads}, {}};
-      if (each.extent.back() == "Q_LEN") like.shape = rowsOf(operands);
-      if (each.extent.back() == "KV_LEN")
-        like.shape = {isPacked ? 1 : operands.problem.batch, operands.problem.qHeads, operands.k.shape[2]};
-      operands.reductions.set(each.name, like.view());
-    }
+    for (const CaptureInfo& each : mod.reductions())
+      operands.reductions.set(each.name, HostTensor{DType::F32, shapeOf(each), {}}.view());
     return {};
   }
   ATTNC_TRY(checkResultGradients(operands));
+  const std::vector<CaptureInfo> read = options.gradients.ofOutputs(mod);
+  const bool isAny = llvm::any_of(read, [&](const CaptureInfo& one) { return generator || file.count(one.name); });
+  for (const CaptureInfo& each : isAny ? mod.reductionGradients() : std::vector<CaptureInfo>()) {
+    HostTensor& tensor = operands.tensors[each.name] = HostTensor::make(DType::F32, shapeOf(each));
+    const bool isRead = llvm::any_of(read, [&](const CaptureInfo& one) { return one.name == each.name; });
+    if (generator && isRead) tensor = generator->normal(DType::F32, tensor.shape);
+    if (auto given = file.extract(each.name); !given.empty()) {
+      ATTNC_TRY(checkResultGradient(each.name, given.mapped(), tensor.dtype, tensor.shape));
+      tensor = std::move(given.mapped());
+    }
+    operands.captures.set(each.name, tensor.view());
+  }
   ATTNC_TRY_AS(gradients, gradientsAsked(mod, options.gradients, operands));
   operands.gradients = *std::move(gradients);
   return {};
@@ -453,8 +471,20 @@ Expected<HostOperands> findOperands(const Mod& mod, const ProblemOptions& option
   return operands;
 }
 
+bool haveOutputGradients(const Mod& mod, const Captures& captures) {
+  return llvm::any_of(mod.reductionGradients(),
+                      [&](const CaptureInfo& gradient) { return captures.find(gradient.name) != nullptr; });
+}
+
+std::vector<int64_t> outputShape(const CaptureInfo& output, const ProblemShape& problem, const TensorView& q,
+                                 const TensorView& k) {
+  if (output.extent.back() == "Q_LEN") return {q.shape[0], q.shape[1], q.shape[2]};
+  if (output.extent.back() == "KV_LEN") return {std::max(q.shape[0], k.shape[0]), q.shape[1], k.shape[2]};
+  return {problem.batch, q.shape[1]};
+}
+
 Expected<Captures> gradientsAsked(const Mod& mod, const GradientOptions& asked, const HostOperands& operands) {
-  ATTNC_TRY_AS(names, asked.wanted(mod));
+  ATTNC_TRY_AS(names, asked.wanted(mod, haveOutputGradients(mod, operands.captures)));
   Captures gradients;
   for (const std::string& name : *names) {
     auto tensor = operands.tensors.find(name);

@@ -46,6 +46,11 @@ std::string archThatTakes(const HostOperands& operands);
 /// Returns the shape of lse: [B, H, Q_LEN].
 std::vector<int64_t> rowsOf(const HostOperands& operands);
 
+/// Returns the shape of an output of the mod, or of its gradient. `q` and `k` are laid out as for HostTensors.
+std::vector<int64_t> outputShape(const CaptureInfo& output, const ProblemShape& problem, const TensorView& q,
+                                 const TensorView& k);
+/// Returns whether captures hold gradients of outputs.
+bool haveOutputGradients(const Mod& mod, const Captures& captures);
 /// Returns HostOperands::gradients. Throws CLI::ValidationError for a name that is not a captured float.
 Expected<Captures> gradientsAsked(const Mod& mod, const GradientOptions& asked, const HostOperands& operands);
 

@@ -90,7 +90,8 @@ Expected<ReferenceProblem> referenceProblem(const Mod& mod, const HostOperands& 
   if (!options.backward) return ReferenceProblem{*std::move(sequences), args, {}};
   std::set<std::string> wanted;
   for (const auto& [name, tensor] : operands.gradients.all()) wanted.insert(name);
-  ATTNC_TRY_AS(derived, gradientMod(*sequences, wanted));
+  ATTNC_TRY_AS(derived,
+               gradientMod(*sequences, wanted, /*withTangents=*/false, haveOutputGradients(mod, operands.captures)));
   args.dOut = operands.dOut.view();
   if (operands.dLse) args.dLse = operands.dLse->view();
   ir::CaptureGradients gradients = captureGradients(*derived);

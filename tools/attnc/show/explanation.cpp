@@ -189,6 +189,11 @@ std::string kernelText(const Explanation& all, Family asked) {
                                  : options.features.has(Feature::Fp8Kv)   ? " with k and v of e4m3"
                                                                           : "",
                                  options.headDim, options.headDimV);
+  if (options.kind == KernelKind::Backward && options.features.has(Feature::Reductions))
+    text += labelled("reads", all.mod.reductionGradients(), [](const CaptureInfo& gradient) {
+      return fmt::format("{}: f32[{}], which a loss of the output gives", gradient.name,
+                         fmt::join(gradient.extent, ", "));
+    });
   if (const auto choices = choiceWords(options); !choices.empty())
     text += fmt::format("choices     {}\n", fmt::join(choices, ", "));
   for (size_t i = 0; i < sources.size(); ++i) {

@@ -22,14 +22,15 @@ from ..mod import Mod, _dense
 
 # Operands: q, k, v and captured arrays. Results: out, lse, outputs of the mod. Parameters: `mods`, `scale`.
 attention_p = Primitive("attnc_attention")
-# Operands: q, k, v, out, lse, dout, dlse if `has_dlse`, captured arrays. Results: dq, dk, dv, and gradients of the
-# captured arrays at the places `wanted`.
+# Operands: q, k, v, out, lse, dout, dlse if `has_dlse`, gradients of the sums among the outputs of `mods`, captured arrays.
+# Results: dq, dk, dv, and gradients of the captured arrays at the places `wanted`.
 attention_backward_p = Primitive("attnc_attention_backward")
 # Operands: q, k, v, out, lse, directions of those of q, k and v that move, captured arrays, directions of those of
-# them that move. Results: tangents of out and lse. `moved`: places of what moves, in the order of q, k, v and captured arrays.
+# them that move. Results: tangents of out and lse, and what stands for those of outputs of the mod: 0, which only transposes read.
+# `moved`: places of what moves, in the order of q, k, v and captured arrays.
 tangents_p = Primitive("attnc_attention_tangents")
 # Operands: those of attention_backward_p before the captured arrays, then as of tangents_p. Results: tangents of out,
-# lse, and of the results of attention_backward_p.
+# lse, and of the results of attention_backward_p. Mods have no outputs.
 backward_tangents_p = Primitive("attnc_attention_backward_tangents")
 _OPERANDS = {attention_p: 3, attention_backward_p: 6, tangents_p: 5, backward_tangents_p: 6}  # before dlse and what follows
 _SOME_ADDRESS = 1 << 20  # of captures, whose memory is not read before a launch
@@ -45,6 +46,16 @@ def outputs_of(mods):
     """Returns the shapes of the outputs of mods, by their names."""
     lengths = dict(zip(DIMS, mods.problem))
     return {output.name: tuple(lengths[name] for name in output.extents) for output in mod_of(mods.text).outputs}
+
+
+def sums_of(mods):
+    """Returns the names of the sums among the outputs of mods. Maxima come before them."""
+    return [*outputs_of(mods)][mods.text.count("\noutput reduce_max_") :]
+
+
+def rows_before(primitive, mods, has_dlse=False):
+    """Returns how many operands come before directions and captured arrays."""
+    return _OPERANDS[primitive] + has_dlse + (len(sums_of(mods)) if primitive is attention_backward_p else 0)
 
 
 # ---- Types ------------------------------------------------------------------------------------------------------
@@ -66,13 +77,14 @@ def _(q, k, v, *captured, mods, scale):
 
 
 @attention_backward_p.def_abstract_eval
-def _(q, k, v, out, lse, dout, *others, mods, scale, has_dlse, wanted):
-    return [_result(x, x.shape, x.dtype) for x in (q, k, v, *(others[has_dlse + place] for place in wanted))]
+def _(*operands, mods, scale, has_dlse, wanted):
+    captured = operands[rows_before(attention_backward_p, mods, has_dlse) :]
+    return [_result(x, x.shape, x.dtype) for x in (*operands[:3], *(captured[place] for place in wanted))]
 
 
 @tangents_p.def_abstract_eval
 def _(q, k, v, out, lse, *others, mods, scale, moved):
-    return [_result(x, x.shape, x.dtype) for x in (out, lse)]
+    return [*(_result(x, x.shape, x.dtype) for x in (out, lse)), *f32_like(q, *outputs_of(mods).values())]
 
 
 @backward_tangents_p.def_abstract_eval
@@ -84,6 +96,27 @@ def _(q, k, v, out, lse, dout, *others, mods, scale, has_dlse, wanted, moved):
 def rows_that_move(moved):
     """Returns how many of q, k and v move."""
     return sum(place < 3 for place in moved)
+
+
+def parts(operands, moved, first):
+    """Returns (rows, directions, captured arrays) of operands with `first` rows before the directions."""
+    last, middle = len(operands) - len(moved) + rows_that_move(moved), first + rows_that_move(moved)
+    return operands[:first], [*operands[first:middle], *operands[last:]], operands[middle:last]
+
+
+def ordered(rows, directions, captured, moved):
+    """Returns the operands of which these are parts()."""
+    count = rows_that_move(moved)
+    return [*rows, *directions[:count], *captured, *directions[count:]]
+
+
+def without_outputs(mods, moved, directions):
+    """Returns (mods, moved, directions) of the attention without outputs."""
+    if not outputs_of(mods):
+        return mods, moved, directions
+    mods = mods.without_outputs
+    kept = {place: x for place, x in zip(moved, directions) if place < 3 or place - 3 in mods.places}
+    return mods, tuple(kept), [*kept.values()]
 
 
 @functools.lru_cache(maxsize=1024)
@@ -102,7 +135,7 @@ def _batched(primitive, args, axes, *, mods, **params):
     """Merges the new axis with the batch. Mods see the batch entry within it, and read their part of captured arrays."""
     count = next(x.shape[axis] for x, axis in zip(args, axes) if axis is not None)
     wanted, moved = params.get("wanted", ()), params.get("moved", ())
-    first = _OPERANDS[primitive] + params.get("has_dlse", False) + rows_that_move(moved)
+    first = rows_before(primitive, mods, params.get("has_dlse", False)) + rows_that_move(moved)
     moved, last = [place - 3 for place in moved if place >= 3], len(args)
     last -= len(moved)
 
@@ -142,19 +175,30 @@ def _register():
 
 def _with_all_directions(primitive, moved, *operands, **params):
     """Binds the primitive with zeros as directions of what does not move."""
-    first = _OPERANDS[primitive] + params.get("has_dlse", False)
-    rows, last = first + rows_that_move(moved), len(operands) - sum(place >= 3 for place in moved)
-    captured = operands[rows:last]
-    given = dict(zip(moved, (*operands[first:rows], *operands[last:])))
-    primals = *operands[:3], *captured
+    rows, directions, captured = parts(operands, moved, rows_before(primitive, params["mods"], params.get("has_dlse", False)))
+    given, primals = dict(zip(moved, directions)), (*rows[:3], *captured)
     every = 0, 1, 2, *(3 + place for place in params["mods"].floats(captured))
     directions = [given[place] if place in given else jnp.zeros_like(primals[place]) for place in every]
-    return primitive.bind(*operands[:first], *directions[:3], *captured, *directions[3:], moved=every, **params)
+    return primitive.bind(*ordered(rows, directions, captured, every), moved=every, **params)
+
+
+def _with_no_outputs(moved, *operands, mods, scale):
+    """Binds tangents_p of the attention without outputs, with zeros for what stands for theirs."""
+    rows, directions, captured = parts(operands, moved, _OPERANDS[tangents_p])
+    alone, moved, directions = without_outputs(mods, moved, directions)
+    found = map(jnp.zeros_like, rows[3:])
+    if moved:
+        found = tangents_p.bind(*ordered(rows, directions, captured, moved), mods=alone, scale=scale, moved=moved)
+    return [*found, *(jnp.zeros(shape, jnp.float32) for shape in outputs_of(mods).values())]
 
 
 def _lowered(primitive, platform, ctx, *operands, mods, scale, has_dlse=False, wanted=None, moved=None):
     _register()
-    captures, first = [*mods.names], _OPERANDS[primitive] + has_dlse
+    captures, first = [*mods.names], rows_before(primitive, mods, has_dlse)
+    if primitive is attention_backward_p:
+        captures = [*(f"{name}_gradient" for name in sums_of(mods)), *captures]
+    if primitive is tangents_p and outputs_of(mods):
+        return mlir.lower_fun(functools.partial(_with_no_outputs, moved, mods=mods, scale=scale))(ctx, *operands)
     if moved is not None:
         count = len(ctx.avals_in) - sum(place >= 3 for place in moved)
         floats = mods.floats(ctx.avals_in[first + rows_that_move(moved) : count])

@@ -2,7 +2,7 @@
 v and captured arrays:
 
   attention            out, lse, outputs of the mod
-  attention_backward   g = J^T (dout, dlse)
+  attention_backward   g = J^T (dout, dlse, gradients of sums)
   tangents             J t
   backward_tangents    J t, and how g moves along t
 
@@ -17,35 +17,52 @@ from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 
 from ..prob_mods import read_by_prob
-from .calls import attention_backward_p, attention_p, backward_tangents_p, f32_like, rows_that_move, tangents_p
+from .calls import (
+    attention_backward_p, attention_p, backward_tangents_p, f32_like, ordered, outputs_of, parts, sums_of, tangents_p,
+    without_outputs,
+)  # fmt: skip
 
 # How tangents move: operands of tangents_p, then what its primal operands move along. It has only a transpose.
 curvature_p = Primitive("attnc_curvature")
 curvature_p.multiple_results = True
 
 
-# How outputs of a mod move: operands are the directions that move them, `shapes` those of the outputs. It is staged, and
-# refused unless nobody reads it.
-output_tangents_p = Primitive("attnc_output_tangents")
-output_tangents_p.multiple_results = True
+# How an output of a mod moves: what stands for it among the results of tangents_p. It has only a transpose, which maxima
+# refuse.
+output_tangent_p = Primitive("attnc_output_tangent")
 
 
-@output_tangents_p.def_abstract_eval
-def _(*directions, shapes):
-    return f32_like(directions[0], *shapes)
+@output_tangent_p.def_abstract_eval
+def _(moving, *, is_sum):
+    return moving
 
 
-@output_tangents_p.def_impl
-def _refuse_outputs(*_, **__):
+@output_tangent_p.def_impl
+def _refuse_tangent(*_, **__):
     raise NotImplementedError(
-        "outputs of a mod have no gradients and no tangents: apply jax.lax.stop_gradient to them, and jax.jit to what calls "
-        "jax.jvp"
+        "outputs of a mod have gradients and no tangents: apply jax.lax.stop_gradient to them, and jax.jit to what calls jax.jvp"
+    )
+
+
+def _output_tangent_transpose(cotangent, _, *, is_sum):
+    if _is_zero(cotangent) or is_sum:
+        return [cotangent]
+    raise NotImplementedError(
+        "a maximum has no gradient: take the loss of a sum, or apply jax.lax.stop_gradient to the output"
+    )
+
+
+def _refuse_second():
+    raise NotImplementedError(
+        "gradients of outputs of a mod are not differentiated again: apply jax.lax.stop_gradient to the outputs where second "
+        "derivatives are taken"
     )
 
 
 @curvature_p.def_abstract_eval
 def _(q, k, v, out, lse, *others, mods, scale, moved, along):
-    return [ShapedArray(x.shape, x.dtype, sharding=x.sharding, manual_axis_type=x.manual_axis_type) for x in (out, lse)]
+    results = [ShapedArray(x.shape, x.dtype, sharding=x.sharding, manual_axis_type=x.manual_axis_type) for x in (out, lse)]
+    return [*results, *f32_like(q, *outputs_of(mods).values())]
 
 
 @curvature_p.def_impl
@@ -79,60 +96,34 @@ def _zeros(*arrays):
 
 def _tangents(rows, captured, moved, directions, **params):
     """Returns the results of tangents_p, or of backward_tangents_p if `params` have what it takes."""
-    primitive, count = backward_tangents_p if "wanted" in params else tangents_p, rows_that_move(moved)
-    return primitive.bind(*rows, *directions[:count], *captured, *directions[count:], moved=moved, **params)
+    primitive = backward_tangents_p if "wanted" in params else tangents_p
+    return primitive.bind(*ordered(rows, directions, captured, moved), moved=moved, **params)
 
 
-def _gradients(rows, dout, dlse, captured, **params):
-    """Returns attention_backward, for gradients of which either may be zero."""
-    dout = ad.instantiate_zeros(dout)
-    given = [] if _is_zero(dlse) else [dlse]
-    return attention_backward_p.bind(*rows, dout, *given, *captured, has_dlse=not _is_zero(dlse), **params)
+def _gradients(rows, dout, dlse, of_outputs, captured, *, mods, **params):
+    """Returns attention_backward, for gradients of which any may be zero. Those of maxima are."""
+    of_sums = of_outputs[len(of_outputs) - len(sums_of(mods)) :]
+    given = map(ad.instantiate_zeros, (dout, *([] if _is_zero(dlse) else [dlse]), *of_sums))
+    return attention_backward_p.bind(*rows, *given, *captured, mods=mods, has_dlse=not _is_zero(dlse), **params)
 
 
 def _attention_jvp(primals, tangents, *, mods, scale):
     q, k, v, *captured = primals
     results = out, lse, *reduced = attention_p.bind(*primals, mods=mods, scale=scale)
-    of_reduced = _zeros(*reduced)
-    along = [tangents[place] for place in (0, 1, *(3 + place for place in mods.floats(captured))) if not _is_zero(tangents[place])]
-    if along and reduced:
-        of_reduced = output_tangents_p.bind(*along, shapes=tuple(x.shape for x in reduced))
-    mods = mods.without_outputs()
     moved, directions = _moving(mods, tangents, captured)
+    if moved == (2,):
+        mods, moved, directions = without_outputs(mods, moved, directions)  # which do not depend on v
     if not moved:
-        return results, [*_zeros(out, lse), *of_reduced]
-    found = _tangents((q, k, v, out, lse), captured, moved, directions, mods=mods, scale=scale)
-    return results, [*found, *of_reduced]
-
-
-def _output_tangents_jvp(primals, tangents, *, shapes):
-    results, along = output_tangents_p.bind(*primals, shapes=shapes), [x for x in tangents if not _is_zero(x)]
-    return results, output_tangents_p.bind(*along, shapes=shapes) if along else _zeros(*results)
-
-
-def _output_tangents_transpose(cotangents, *directions, shapes):
-    if not all(map(_is_zero, cotangents)):
-        _refuse_outputs()
-    return [None] * len(directions)
-
-
-def _output_tangents_batched(args, axes, *, shapes):
-    count, along = next((x.shape[axis], jnp.moveaxis(x, axis, 0)) for x, axis in zip(args, axes) if axis is not None)
-    return output_tangents_p.bind(along, shapes=tuple((count, *shape) for shape in shapes)), [0] * len(shapes)
-
-
-def _parts(operands, moved, first):
-    """Returns (rows, directions, captured arrays) of operands with `first` rows before the directions."""
-    last, middle = len(operands) - len(moved) + rows_that_move(moved), first + rows_that_move(moved)
-    return operands[:first], [*operands[first:middle], *operands[last:]], operands[middle:last]
-
-
-def _ordered(rows, directions, captured, moved):
-    count = rows_that_move(moved)
-    return [*rows, *directions[:count], *captured, *directions[count:]]
+        return results, _zeros(*results)
+    t_out, t_lse, *links = _tangents((q, k, v, out, lse), captured, moved, directions, mods=mods, scale=scale)
+    sums = sums_of(mods)
+    of_reduced = [output_tangent_p.bind(link, is_sum=name in sums) for name, link in zip(outputs_of(mods), links)]
+    return results, [t_out, t_lse, *(of_reduced or _zeros(*reduced))]
 
 
 def _backward_jvp(primals, tangents, *, mods, scale, has_dlse, wanted):
+    if outputs_of(mods):
+        _refuse_second()
     first = 6 + has_dlse
     rows, captured = primals[:first], primals[first:]
     params = {"mods": mods, "scale": scale, "wanted": wanted}
@@ -143,13 +134,15 @@ def _backward_jvp(primals, tangents, *, mods, scale, has_dlse, wanted):
     if moved:
         terms.append(_tangents(rows, captured, moved, directions, has_dlse=has_dlse, **params)[2:])
     if not (_is_zero(t_dout) and _is_zero(t_dlse)):
-        terms.append(_gradients(rows[:5], t_dout, t_dlse, captured, **params))
+        terms.append(_gradients(rows[:5], t_dout, t_dlse, (), captured, **params))
     if not terms:
         return results, _zeros(*results)
     return results, terms[0] if len(terms) == 1 else [x + y for x, y in zip(*terms)]
 
 
 def _backward_transpose(cotangents, *operands, mods, scale, has_dlse, wanted):
+    if outputs_of(mods):
+        _refuse_second()
     first = 6 + has_dlse
     rows, captured, found = operands[:5], operands[first:], [None] * len(operands)
     of_operands = [*cotangents[:3], *_zeros(*captured)]
@@ -166,8 +159,8 @@ def _backward_transpose(cotangents, *operands, mods, scale, has_dlse, wanted):
 
 def _tangents_jvp(primals, tangents, *, mods, scale, moved):
     params = {"mods": mods, "scale": scale}
-    rows, directions, captured = _parts(primals, moved, 5)
-    of_rows, of_directions, of_captured = _parts(tangents, moved, 5)
+    rows, directions, captured = parts(primals, moved, 5)
+    of_rows, of_directions, of_captured = parts(tangents, moved, 5)
     results, terms = tangents_p.bind(*primals, moved=moved, **params), []
     again = tuple(place for place, x in zip(moved, of_directions) if not _is_zero(x))
     if again:
@@ -190,13 +183,16 @@ def _by_place(found, wanted):
 
 
 def _tangents_transpose(cotangents, *operands, mods, scale, moved):
-    rows, directions, captured = _parts(operands, moved, 5)
+    rows, directions, captured = parts(operands, moved, 5)
     linear = [place for place, x in zip(moved, directions) if ad.is_undefined_primal(x)]
-    wanted = _captured_among(moved, linear)
     if all(map(_is_zero, cotangents)):
         return [None] * len(operands)
-    found = _by_place(_gradients(rows, *cotangents, captured, mods=mods, scale=scale, wanted=wanted), wanted)
-    return _ordered([None] * 5, [found[place] if place in linear else None for place in moved], [None] * len(captured), moved)
+    (dout, dlse, *of_outputs), reads = cotangents, moved
+    if all(map(_is_zero, of_outputs)):
+        mods, reads, _ = without_outputs(mods, moved, directions)
+    wanted = _captured_among(reads, linear)
+    found = _by_place(_gradients(rows, dout, dlse, of_outputs, captured, mods=mods, scale=scale, wanted=wanted), wanted)
+    return ordered([None] * 5, [found.get(place) if place in linear else None for place in moved], [None] * len(captured), moved)
 
 
 def _curvature_transpose(cotangents, *operands, mods, scale, moved, along):
@@ -206,21 +202,25 @@ def _curvature_transpose(cotangents, *operands, mods, scale, moved, along):
     linear = [place for place, x in zip(along, second) if ad.is_undefined_primal(x)]
     if all(map(_is_zero, cotangents)):
         return [None] * (len(operands) + len(along))
-    rows, directions, captured = _parts(operands, moved, 5)
+    if not all(map(_is_zero, cotangents[2:])):
+        _refuse_second()
+    rows, directions, captured = parts(operands, moved, 5)
+    reads = without_outputs(mods, along, second)[1]
+    mods, moved, directions = without_outputs(mods, moved, directions)
     dout, dlse = ad.instantiate_zeros(cotangents[0]), cotangents[1]
-    wanted = _captured_among(along, linear)
+    wanted = _captured_among(reads, linear)
     found = _tangents(
         (*rows, dout, *([] if _is_zero(dlse) else [dlse])), captured, moved, directions, mods=mods, scale=scale,
         has_dlse=not _is_zero(dlse), wanted=wanted,
     )  # fmt: skip
     found = _by_place(found[2:], wanted)
-    return [None] * len(operands) + [found[place] if place in linear else None for place in along]
+    return [None] * len(operands) + [found.get(place) if place in linear else None for place in along]
 
 
 def _backward_tangents_jvp(primals, tangents, *, mods, scale, has_dlse, wanted, moved):
     first = 6 + has_dlse
-    rows, directions, captured = _parts(primals, moved, first)
-    of_rows, of_directions, of_captured = _parts(tangents, moved, first)
+    rows, directions, captured = parts(primals, moved, first)
+    of_rows, of_directions, of_captured = parts(tangents, moved, first)
     params = {"mods": mods, "scale": scale, "wanted": wanted}
     results = backward_tangents_p.bind(*primals, has_dlse=has_dlse, moved=moved, **params)
     along, _ = _moving(mods, (*of_rows[:3], *of_captured), captured)
@@ -235,7 +235,7 @@ def _backward_tangents_jvp(primals, tangents, *, mods, scale, has_dlse, wanted, 
 
 def _backward_tangents_transpose(cotangents, *operands, mods, scale, has_dlse, wanted, moved):
     first = 6 + has_dlse
-    rows, directions, captured = _parts(operands, moved, first)
+    rows, directions, captured = parts(operands, moved, first)
     linear = [place for place, x in zip(moved, directions) if ad.is_undefined_primal(x)]
     if not all(map(_is_zero, cotangents[:2])) or any(map(ad.is_undefined_primal, rows)):
         _refuse()
@@ -248,21 +248,21 @@ def _backward_tangents_transpose(cotangents, *operands, mods, scale, has_dlse, w
     wanted = _captured_among(moved, linear)
     found = _tangents(rows, captured, along, given, mods=mods, scale=scale, has_dlse=has_dlse, wanted=wanted)
     found = _by_place(found[2:], wanted)
-    return _ordered([None] * first, [found[place] if place in linear else None for place in moved], [None] * len(captured), moved)
+    return ordered([None] * first, [found[place] if place in linear else None for place in moved], [None] * len(captured), moved)
 
 
 for _primitive, _jvp, _transpose in (
     (attention_p, _attention_jvp, None), (attention_backward_p, _backward_jvp, _backward_transpose),
     (tangents_p, _tangents_jvp, _tangents_transpose), (curvature_p, _refuse, _curvature_transpose),
     (backward_tangents_p, _backward_tangents_jvp, _backward_tangents_transpose),
-    (output_tangents_p, _output_tangents_jvp, _output_tangents_transpose),
 ):  # fmt: skip
     ad.primitive_jvps[_primitive] = _jvp
     if _transpose is not None:
         ad.primitive_transposes[_primitive] = _transpose
+ad.deflinear2(output_tangent_p, _output_tangent_transpose)
 mlir.register_lowering(curvature_p, _refuse)
-mlir.register_lowering(output_tangents_p, _refuse_outputs)
-batching.primitive_batchers[output_tangents_p] = _output_tangents_batched
+mlir.register_lowering(output_tangent_p, _refuse_tangent)
+batching.defvectorized(output_tangent_p)
 
 
 def attention(mods, scale, q, k, v, *captured):

@@ -112,14 +112,14 @@ def flex_attention(
     0. There is no lse then.
 
     `outputs` maps names to attnc.reduce_sum(f, axes) or attnc.reduce_max(f, axes) of f(prob, score, b, h, q_idx, kv_idx):
-    sums and maxima over live scores, float32, with the axes "B H KV_LEN", "B H Q_LEN" or "B H". They have no derivatives: one
-    that is asked for raises NotImplementedError.
+    sums and maxima over live scores, float32, with the axes "B H KV_LEN", "B H Q_LEN" or "B H". Sums have gradients, which are
+    not differentiated again. Other derivatives of outputs raise NotImplementedError.
 
     Returns out [B, H, L, EV]. With `return_lse`, also returns lse [B, H, L] (float32, natural logarithm). With `outputs`,
     returns out and a named tuple of lse, which is None without `return_lse`, and the outputs by name. A row without
     a live score gives 0, and its sink as lse, or -inf.
 
-    jax.grad gives gradients of query, key, value, and captured arrays, also through lse. jax.jvp and second derivatives work;
+    jax.grad gives gradients of query, key, value, and captured arrays, also through lse and sums. jax.jvp and second derivatives work;
     so do jax.jit, jax.vmap and jax.shard_map. In a program that XLA partitions, attention is not split. On
     the CPU, attnc computes with its fp64 reference, slowly; CpuWarning says so once.
 

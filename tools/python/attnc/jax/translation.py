@@ -294,6 +294,7 @@ class Mods:
         self.traced, self.hints, self.avals, self.problem = traced, hints, avals, problem
         sizes = dict(zip(DIMS, problem))
         translator, outputs = _Translator(hints, sizes), {}
+        translator.builder.names.update(f"{mod.name.split('_', 3)[3]}_gradient" for mod in traced if mod.what == "output")
         for mod in traced:
             value = outputs[mod.name] = translator.value_of(mod, avals)
             if mod.what != "output":
@@ -306,10 +307,10 @@ class Mods:
         self.places = tuple(translator.places[index] for index in program.place)
         self._key = self.text, self.names, self.places, problem
 
+    @functools.cached_property
     def without_outputs(self):
-        """Returns the mods of the same attention that compute no outputs."""
-        traced = [mod for mod in self.traced if mod.what != "output"]
-        return self if len(traced) == len(self.traced) else Mods(traced, self.hints, self.avals, self.problem)
+        """The mods of the same attention that compute no outputs."""
+        return Mods([mod for mod in self.traced if mod.what != "output"], self.hints, self.avals, self.problem)
 
     def batched(self, count, is_batched, avals):
         """Returns the mods of `count` such problems in one, along the batch. See Traced.batched()."""
