@@ -8,6 +8,9 @@
 // that sees some of them, for all query heads of its KV head (and for all batches if K and V are broadcast). Threads
 // compute the tokens' addresses, so nothing is permuted. Which keys of the box a query sees is one bit per coordinate.
 //
+// If kDeterministic, CTAs take boxes of a head from the last one on, and add to dQ in turns: algo/grid_steps.cuh. GPUs
+// launch CTAs of lower index first; CUDA does not promise it.
+//
 // algo/backward_step_mma.cuh has the products of a step and their tiles in shared memory. In addition:
 //
 //   shared memory   bytes                                     lifetime
@@ -18,6 +21,7 @@
 //   cp.async, __syncthreads    begin of a step            its tiles and tables are ready; the step before has released
 //                                                         the other slot, SPart, PPart; votes whether all see all
 //   __syncthreads              within a step              SPart and PPart are written
+//   __syncthreads, twice       if kDeterministic          it is the CTA's turn to add dQ; dQ is added
 //   __syncthreads, twice       between heads              the old walk is free; the new one is ready
 //   __syncthreads              after the last step        K and V are free; then: dK and dV are written
 //
@@ -28,6 +32,7 @@
 // Config:
 //   kQueryBox    a step's box of queries, kBlockM tokens
 //   kKeyBox      a CTA's box of keys, kBlockN tokens
+//   kDeterministic
 #include "attnc_config.cuh"
 
 #include "attnc_mod.cuh"
@@ -37,6 +42,7 @@
 #include "algo/grid_steps.cuh"
 #include "algo/grid_transposed_scores.cuh"
 #include "params_grid_sm80.cuh"
+#include "ptx/turn.cuh"
 #include "tile/copy_box.cuh"
 
 namespace attnc::sm80 {
@@ -52,6 +58,7 @@ struct BoxWalk {
   int own[3];        ///< origin of the CTA's box of keys
   GridRange queries; ///< queries that see some of it
   int at[2][3];      ///< origin of a step's box, by slot: of the last requested step, and of the next one
+  int turn[2];       ///< turn_of() a step, by slot, if kDeterministic
 };
 constexpr int kWalkBytes = 80;
 
@@ -60,14 +67,14 @@ struct Kernel : KvGradients<BackwardGridParamsSm80, KeyPlace<Mod, OwnBox, kGroup
   // NOTE: constructed again at each use, because registers are scarce in between.
   ATTNC_DEVICE OwnPlace<OwnBox> own_place() const {
     const int index = ptx::opaque(blockIdx.x), boxes = p.kv_tiles[0] * p.kv_tiles[1] * p.kv_tiles[2];
-    return {p, index / boxes, index % boxes};
+    return {p, index / boxes, kDeterministic ? boxes - 1 - index % boxes : index % boxes};
   }
 
   /// Writes the walk of head i, with its first step in `slot`. Called by one warp.
   ATTNC_DEVICE void begin_walk(int i, int slot) const {
     const OwnPlace<OwnBox> own = own_place();
     const HeadOfBox of(p, args, own, i);
-    const GridRange queries = queries_of_part(p, args, of.head, of.b, of.h, own, 0);
+    const GridRange queries = queries_of_part<Lattice<QueryBox, kDeterministic>>(p, args, of.head, of.b, of.h, own, 0);
     if (threadIdx.x != 0) return;
     BoxWalk& to = walk();
     to.b = of.b, to.h = of.h, to.steps = steps_over<QueryBox>(queries);
@@ -96,6 +103,10 @@ struct Kernel : KvGradients<BackwardGridParamsSm80, KeyPlace<Mod, OwnBox, kGroup
     tokens.copy_in(o_tile(slot), (const Element*)p.base.d_out + of.b * o_stride.batch + of.h * o_stride.head,
                    o_stride.row, f.vectors);
     ptx::cp_async_commit_group();
+    if (kDeterministic && warp == 0) {
+      const Mod::Head head = Mod::head(args, of.b, of.h); // SEAM(head)
+      walk().turn[slot] = turn_of<QueryBox>(p, args, head, of.b, of.h, own_place(), of.at[slot]);
+    }
     if (threadIdx.x == 0) step_behind<QueryBox>(of.at[slot], of.queries, walk().at[slot ^ 1]);
     if (threadIdx.x >= kBlockM) return;
     bool exists;
@@ -121,14 +132,27 @@ struct Kernel : KvGradients<BackwardGridParamsSm80, KeyPlace<Mod, OwnBox, kGroup
     return !Mod::kBoxIsMask || seen != Bits::kAll;
   }
 
-  /// Adds dQ of the step in `slot` to the sums of those queries that see some key.
+  /// Adds dQ of the step in `slot` to the sums of those queries that see some key, if kDeterministic once it is the
+  /// CTA's turn.
   ATTNC_DEVICE void add_d_q(const Place& place, int slot, const mma::DqSums::Part& d_q) const {
     const ForwardParams& f = p.base.forward;
     const long long head = (long long)(place.b * f.q_heads + place.h) * f.q_len;
+    int turn = 0, *next = nullptr; // next: whose turn it is, by the first query of the cell
+    if constexpr (kDeterministic) {
+      int* const turns = (int*)(p.d_q_sums + (long long)f.batch * f.q_heads * f.q_len * mma::DqRows::kFloats);
+      turn = walk().turn[slot], next = turns + head + table(slot, 0).index(0);
+      if (threadIdx.x == 0)
+        for (int now = 0; now < turn;) now = ptx::load_acquire(next);
+      __syncthreads();
+    }
     mma::DqRows{{warp}}.add(p.d_q_sums + head * mma::DqRows::kFloats, d_q, [&](int i) {
       const Table rows = table(slot, i / kStepRows);
       return rows.seen(i % kStepRows) ? rows.index(i % kStepRows) : -1;
     });
+    if constexpr (kDeterministic) {
+      __syncthreads();
+      if (threadIdx.x == 0 && turn >= 0) ptx::store_release(next, turn + 1);
+    }
   }
 
   /// Sums over the queries of all heads that share the KV head. While a step is computed, the tiles and tables of the

@@ -13,6 +13,8 @@
 // Its steps take boxes of queries, then kBlockM queries of a run at a time. For pairs that are not both on their grids,
 // the mod has constants that say whether they live, or mask_mod is called for each.
 //
+// If kDeterministic, tiles of keys add to dQ in turns: algo/grid_steps.cuh.
+//
 //   role          threads                        registers   what
 //   producer      warp 0                         24 or 40    walks boxes of queries; issues loads of K, V, Q, dO
 //   planner       warp 3                         24 or 40    walks the same boxes; fills the table of queries
@@ -27,6 +29,7 @@
 //   DqPart          a slab of 64 rows of 32 floats for each    a consumer's half: until TMA has read it
 //                   32 columns of a consumer's dQ
 //   Places          where 8 steps lie                          until dQ of the step is added
+//   Turns           if kDeterministic, their turns             the same
 //   Queries         kQStages QueryTables                       as the slot of Q
 //   control words   messages and barriers
 //
@@ -44,8 +47,8 @@
 //   dq_full[i]        consumer i: dQ and message written                   storer i
 //   dq_empty[i]       storer i: TMA has read dQ                            consumer i
 //
-// SRing needs no empty barrier, as in backward_sm90.cu. Places needs no barriers: the producer requests step j + 5 only
-// after the storer of dQ(j) has read its place.
+// SRing needs no empty barrier, as in backward_sm90.cu. Places and Turns need no barriers: the producer requests step
+// j + 5 only after the storer of dQ(j) has read its place and turn.
 //
 // Messages: with Q flags, b, h, and the box of keys. b < 0: the box has no more steps, there is no Q, and h says
 // whether another box follows. With dQ: < 0 ends the storer.
@@ -57,6 +60,7 @@
 // Config: kBlockN = 128, kWarps = 8; kBlockM = 128 up to head dim 64, or 64; kQStages = 3, kStages = 2;
 //   kQueryBox    a step's box of queries, kBlockM tokens
 //   kKeyBox      a CTA's box of keys
+//   kDeterministic
 #include "attnc_config.cuh"
 
 #include "attnc_mod.cuh"
@@ -68,6 +72,7 @@
 #include "algo/grid_transposed_scores.cuh"
 #include "algo/tile_order.cuh"
 #include "params_grid_sm90.cuh"
+#include "ptx/turn.cuh"
 #include "tile/store_wgmma.cuh"
 
 namespace attnc::sm90 {
@@ -93,15 +98,18 @@ struct BoxRing : RingParts<BoxRing, KTile, 2, 2, Arrivals{.full = 1, .empty = 1}
 struct KvEmpty : BarrierParts<KvEmpty, 1, kWarps> {};
 /// Origin of step j, fastest axis first, and its head over all batches, in slot j % 8.
 struct Places : SharedPart<Places, 8 * 16> {};
+/// turn_of() step j, in slot j % 8.
+struct Turns : SharedPart<Turns, kDeterministic ? 8 * 4 : 0> {};
 struct Queries : SharedPart<Queries, kQStages * Table::kBytes> {};
 using Memory =
     SharedMemory<KPart, VPart, QRing::Slots, ORing::Slots, SRing::Slots, DqPart<DqOut>, QRing::Control, ORing::Control,
-                 SRing::Control, BoxRing::Control, KvFull, KvEmpty, DqMessage, DqFull, DqEmpty, Places, Queries>;
+                 SRing::Control, BoxRing::Control, KvFull, KvEmpty, DqMessage, DqFull, DqEmpty, Places, Turns, Queries>;
 static_assert(Memory::kBytes == kSharedBytes, "the host asks for another size: src/plan");
 
 ATTNC_DEVICE unsigned place_at(unsigned shared, int step) {
   return shared + Memory::offset_of<Places>() + step % 8 * 16;
 }
+ATTNC_DEVICE unsigned turn_at(unsigned shared, int step) { return shared + Memory::offset_of<Turns>() + step % 8 * 4; }
 ATTNC_DEVICE Table table_of(unsigned shared, int slot) {
   return {{shared + Memory::offset_of<Queries>() + slot * Table::kBytes}};
 }
@@ -180,11 +188,16 @@ struct Producer {
     for (int box = next_box(); box >= 0; box = next_box()) {
       const auto own = own_place(p, box);
       bool has_kv = false; // Q of the first step is requested before K and V, which the last box may still need
-      for_each_step<QueryBox>(p, args, own, [&](const Mod::Head&, int b, int h, const int(&at)[3]) {
-        request_step(b, h, at);
-        if (!has_kv) request_kv(own);
-        has_kv = true;
-      });
+      for_each_step<QueryBox, kDeterministic>(p, args, own,
+                                              [&](const Mod::Head& head, int b, int h, const int(&at)[3]) {
+                                                if constexpr (kDeterministic) {
+                                                  const int turn = turn_of<QueryBox>(p, args, head, b, h, own, at);
+                                                  if (leads) ptx::st_shared(turn_at(shared, steps), turn);
+                                                }
+                                                request_step(b, h, at);
+                                                if (!has_kv) request_kv(own);
+                                                has_kv = true;
+                                              });
       if (!has_kv) request_kv(own);
       q.acquire();
       if (leads) ptx::mbarrier_arrive(q.full());
@@ -270,9 +283,9 @@ struct Planner {
       const int box = scheduler.index;
       commit_box(box);
       const auto own = own_place(p, box);
-      for_each_step<QueryBox>(p, args, own, [&](const Mod::Head& head, int b, int h, const int(&at)[3]) {
-        plan_step(head, b, h, at, own.origin, box);
-      });
+      for_each_step<QueryBox, kDeterministic>(
+          p, args, own,
+          [&](const Mod::Head& head, int b, int h, const int(&at)[3]) { plan_step(head, b, h, at, own.origin, box); });
       scheduler.advance<32>(); // only now, so that the last boxes go to the first idle CTAs
       q.acquire();
       commit({0, -1, scheduler.valid(), box});
@@ -403,11 +416,19 @@ struct Consumer : ConsumerParts<Consumer, Params, Memory, QRing, DqOut, kTight> 
 
 // ------------------------------------------------------------------------------------------------------------- storer
 
-/// One thread per consumer: adds its dQ to the sums.
+/// One thread per consumer: adds its dQ to the sums, if kDeterministic once it is its turn.
 struct Storer {
   const Params& p;
   unsigned shared;
   int group;
+
+  /// Returns whose turn it is to add to the cell at `at`: a counter for the rows or columns of `group`, by the cell's
+  /// first query. `head`: over all batches.
+  ATTNC_DEVICE int* turn_of_cell(const int (&at)[3], int head) const {
+    bool exists;
+    const Token first = find_token(QueryBox(), at, 0, p.q_extent, beside_of(p).q, exists);
+    return (int*)p.order.counters + 1 + 2 * ((long long)head * p.base.forward.q_len + first.index) + group;
+  }
 
   ATTNC_DEVICE void run() {
     const unsigned from = shared + Memory::offset_of<DqPart<DqOut>>() + group * DqOut::kPartBytes;
@@ -421,6 +442,12 @@ struct Storer {
       int x[4];
       ptx::ld_shared(x, place_at(shared, step++));
       int at[3] = {x[2], x[1], x[0]};
+      int turn = 0, *next = nullptr;
+      if constexpr (kDeterministic) {
+        turn = ptx::ld_shared_int(turn_at(shared, step - 1)), next = turn_of_cell(at, x[3]);
+        for (int now = 0; now < turn;) now = ptx::load_acquire(next);
+        ptx::fence_proxy_async_global();
+      }
       const TensorMap& map = map_of(p.sums, run_maps(p).sums, at);
       if (DqOut::kByRows && is_beside(at))
         at[2] += group * 64;
@@ -429,10 +456,16 @@ struct Storer {
       const int column = DqOut::kByRows ? 0 : DqOut::kColumns * group;
 #pragma unroll
       for (int slab = 0; slab < DqOut::kSlabs; ++slab)
-        ptx::tma_add_5d(map, from + slab * DqOut::kSlabBytes, column + 32 * slab, at[2], at[1], on_map(at, 0), x[3]);
+        if (turn >= 0)
+          ptx::tma_add_5d(map, from + slab * DqOut::kSlabBytes, column + 32 * slab, at[2], at[1], on_map(at, 0), x[3]);
       ptx::bulk_commit_group();
       ptx::bulk_wait_read();
       ptx::mbarrier_arrive(Barriers<Memory, DqEmpty>{shared}[group]);
+      if (kDeterministic && turn >= 0) {
+        ptx::bulk_wait();
+        ptx::fence_proxy_async_global();
+        ptx::store_release(next, turn + 1);
+      }
     }
     ptx::bulk_wait();
   }

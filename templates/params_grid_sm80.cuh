@@ -13,7 +13,8 @@ struct ForwardGridParamsSm80 {
 };
 
 /// Backward pass over tokens on grids. dq is summed in fp32 in `d_q_sums`, [batch, q_heads, q_len, head_dim_qk rounded
-/// up to 16], zero before the launch, each row in the order of algo/d_q_rows_mma.cuh.
+/// up to 16], zero before the launch, each row in the order of algo/d_q_rows_mma.cuh. If kDeterministic, turns follow,
+/// zero as well: one for each row of dq (algo/grid_steps.cuh).
 struct BackwardGridParamsSm80 {
   BackwardParams base; // its lists are unused
   float* d_q_sums;

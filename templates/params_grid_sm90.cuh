@@ -31,7 +31,8 @@ struct BackwardGridParamsSm90 {
   float* d_q_sums;
   int q_extent[3], kv_extent[3];
   int kv_tiles[3]; // boxes of keys along each axis
-  TileOrder order; // of these boxes; heads: KV heads of all kv batches; counters: null, or zero before each launch
+  TileOrder order; // of these boxes; heads: KV heads of all kv batches; counters: one, zero before each launch. If
+                   // kDeterministic, turns follow, zero as well: two for each row of dq (algo/grid_steps.cuh)
   int q_batch_step, k_batch_step, v_batch_step, d_out_batch_step;
 };
 

@@ -69,8 +69,7 @@ std::vector<Tile> oneWalkTiles(const Request& request, analysis::ScoreForm form,
   const KernelOptions& options = request.options;
   const int widest = std::max(options.headDim, options.headDimV);
   std::vector<Tile> tiles;
-  if (options.features.has(Feature::Deterministic) || options.dtype == DType::F32 || widest > kOneWalkWidest)
-    return tiles;
+  if (options.dtype == DType::F32 || widest > kOneWalkWidest) return tiles;
   const llvm::ArrayRef<Tile> all = widest <= 64 ? llvm::ArrayRef(kNarrowTiles) : llvm::ArrayRef(kWideTiles);
   for (const Tile& tile : all) {
     if ((takesAngles(request.mod->facts) || takesRates(request, form)) && tile.blockN > 64) continue;
@@ -81,6 +80,7 @@ std::vector<Tile> oneWalkTiles(const Request& request, analysis::ScoreForm form,
 }
 
 std::vector<Tile> oneWalkTiles(const Request& request) {
+  if (request.options.features.has(Feature::Deterministic)) return {};
   return oneWalkTiles(request, request.mod->facts.form, [&](const Tile& tile) { return sharedBytesOf(tile, request); });
 }
 

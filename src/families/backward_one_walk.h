@@ -17,12 +17,12 @@ int oneWalkSharedBytes(const Tile& tile, const KernelOptions& options, int walkB
                        llvm::function_ref<int(int)> tableBytes);
 
 /// Returns the tiles that fit into registers, shared memory and the blocks of lists, the model's choice first. Empty if
-/// dQ must not depend on the order in which CTAs add to it (Feature::Deterministic), or if no tile fits: f32,
-/// wide heads, lists of small blocks. `form`: of the score as the kernel is written.
+/// no tile fits: f32, wide heads, lists of small blocks. `form`: of the score as the kernel is written.
 std::vector<Tile> oneWalkTiles(const Request& request, analysis::ScoreForm form,
                                llvm::function_ref<int(const Tile&)> sharedBytes);
 
-/// Returns the tiles for the faster form of the sm80 family's backward kernels.
+/// Returns the tiles for the faster form of the sm80 family's backward kernels. Empty if dQ must not depend on the
+/// order in which CTAs add to it (Feature::Deterministic).
 std::vector<Tile> oneWalkTiles(const Request& request);
 
 /// Precondition: oneWalkTiles() returns a tile.

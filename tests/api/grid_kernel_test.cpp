@@ -179,8 +179,9 @@ TEST_CASE("training takes boxes for joint attention of text and an image in both
   }
   for (bool deterministic : {false, true}) {
     const Preparation p = take(settledFor(1077, 77, Family::Auto, deterministic));
-    CHECK(p.kernel.options().family == p.backward->options().family);
-    CHECK(p.blockMask.has_value() == (p.kernel.options().family != Family::Grid));
+    CHECK(p.kernel.options().family == Family::Grid);
+    CHECK(p.backward->options().family == Family::Grid);
+    CHECK_FALSE(p.blockMask);
   }
   CHECK(refusalOf(settledFor(1000, 77, Family::Grid)).message ==
         "a grid of 20 x 50 has 1000 tokens, the first behind 77 others, Q_LEN is 1000");
@@ -252,34 +253,38 @@ TEST_CASE("prepare() takes a kernel by boxes for a neighborhood, and tells why i
     CHECK(given.kernel.passedOver() == "grid takes no block masks");
   }
   SECTION("training") {
-    const auto both = [&] { return trained(mod(kNeighborhood), c); };
-    const Preparation byBoxes = both();
-    CHECK(byBoxes.kernel.options().family == Family::Grid);
-    CHECK(byBoxes.backward->options().family == Family::Grid);
-    CHECK(byBoxes.backward->tile() == "q1x4x32 kv1x16x8");
-    CHECK(!byBoxes.blockMask);
-    c.options.deterministic = true;
-    const Preparation byLists = both();
+    size_t bytes[2];
+    for (bool deterministic : {false, true}) {
+      c.options.deterministic = deterministic;
+      const Preparation byBoxes = trained(mod(kNeighborhood), c);
+      CHECK(byBoxes.kernel.options().family == Family::Grid);
+      CHECK(byBoxes.backward->options().family == Family::Grid);
+      CHECK(byBoxes.backward->tile() == (deterministic ? "q1x8x16 kv1x16x8" : "q1x4x32 kv1x16x8"));
+      CHECK(!byBoxes.blockMask);
+      bytes[deterministic] = byBoxes.workspaceBytes;
+    }
+    CHECK(bytes[1] - bytes[0] >= 2 * 8 * 1000 * 8); // turns
+    CHECK(bytes[1] - bytes[0] < 2 * 8 * 1000 * 8 + 256);
+    std::string slanted = kNeighborhood;
+    slanted.replace(slanted.find("<= 2"), 4, "<= q[1]");
+    const Preparation byLists = trained(mod(slanted.c_str()), c);
     CHECK(byLists.kernel.options().family == Family::Sm90);
     CHECK(byLists.kernel.passedOver() == "grid goes by no lists, which the backward pass of this training walks");
     CHECK(byLists.backward->options().family == Family::Sm90);
-    CHECK(byLists.backward->passedOver() == "grid takes no deterministic sums");
+    CHECK(byLists.backward->passedOver() == "grid takes boxes that each axis of the query decides by itself");
     CHECK(byLists.blockMask);
     for (const char* arch : {"sm_80", "sm_86", "compute_90", "sm_120"}) { // by addresses, whatever the strides
       INFO(arch);
       c.options.arch = arch;
-      c.options.deterministic = false;
       c.operands.k.stride[2] = 65;
-      const Preparation byAddresses = both();
-      CHECK(byAddresses.kernel.options().family == Family::Grid);
-      CHECK(byAddresses.backward->options().family == Family::Grid);
-      CHECK(byAddresses.backward->kvLoop() == KvLoop::Boxes);
-      CHECK(byAddresses.backward->tile() == "q1x4x8 kv1x16x8");
-      c.options.deterministic = true;
-      const Preparation other = both();
-      CHECK(other.kernel.options().family == Family::Sm80);
-      CHECK(other.backward->options().family == Family::Sm80);
-      CHECK(other.backward->passedOver() == "grid takes no deterministic sums");
+      for (bool deterministic : {false, true}) {
+        c.options.deterministic = deterministic;
+        const Preparation byAddresses = trained(mod(kNeighborhood), c);
+        CHECK(byAddresses.kernel.options().family == Family::Grid);
+        CHECK(byAddresses.backward->options().family == Family::Grid);
+        CHECK(byAddresses.backward->kvLoop() == KvLoop::Boxes);
+        CHECK(byAddresses.backward->tile() == "q1x4x8 kv1x16x8");
+      }
     }
   }
 }
@@ -489,8 +494,7 @@ TEST_CASE("gradients by boxes are refused with the reason where there is no kern
     CHECK(refusal(image, {.headDim = 128}, arch).empty());
     CHECK(refusal(image, {.headDim = 136}, arch).find(refuses + "takes head dims up to 128") == 0);
     CHECK(refusal(image, {.dtype = DType::F32, .headDim = 64}, arch) == refuses + "takes no f32");
-    CHECK(refusal(image, {.headDim = 64, .features = {Feature::Deterministic}}, arch) ==
-          refuses + "takes no deterministic sums");
+    CHECK(refusal(image, {.headDim = 64, .features = {Feature::Deterministic}}, arch).empty());
     CHECK(refusal(image, {.headDim = 64, .blockSparse = true}, arch) == refuses + "takes no block masks");
     CHECK(refusal(gridMod(1, "abs(kx - qx) <= 3"), {.headDim = 64}, arch) ==
           refuses + "takes grids of two or three axes");

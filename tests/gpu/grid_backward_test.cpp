@@ -22,7 +22,7 @@ KernelOptions backwardOptions(const Case& c, const std::string& arch, const std:
           .tile = tile};
 }
 
-/// `asked.arch`: empty: both kernels.
+/// `asked.arch`: empty: both kernels. `asked.deterministic`: checks that two launches give the same bits.
 void checkAll(const std::vector<Case>& cases, bool withLse = false, BackwardRun asked = {.family = Family::Grid}) {
   const auto archsOf = [given = asked.arch](const Case& c) {
     return given.empty() ? gridArchs(c.mod, KernelKind::Backward) : std::vector{given};
@@ -31,6 +31,7 @@ void checkAll(const std::vector<Case>& cases, bool withLse = false, BackwardRun 
   for (const Case& c : cases)
     for (const std::string& arch : archsOf(c)) {
       jobs.emplace_back(c.mod, backwardOptions(c, arch, asked.tile));
+      jobs.back().second.features.set(Feature::Deterministic, asked.deterministic);
       KernelOptions forward = backwardOptions(c, arch);
       forward.kind = KernelKind::Forward;
       jobs.emplace_back(c.mod, forward);
@@ -45,7 +46,13 @@ void checkAll(const std::vector<Case>& cases, bool withLse = false, BackwardRun 
     for (const std::string& arch : archsOf(c)) {
       INFO(arch << " " << asked.tile);
       asked.arch = arch;
-      checkGradients(runBackward(c.mod, c.problem, operands, given, asked), expected, c.problem);
+      const Gradients gradients = runBackward(c.mod, c.problem, operands, given, asked);
+      checkGradients(gradients, expected, c.problem);
+      if (!asked.deterministic) continue;
+      const Gradients again = runBackward(c.mod, c.problem, operands, given, asked);
+      for (const auto& [first, second] :
+           {std::pair(&gradients.dQ, &again.dQ), {&gradients.dK, &again.dK}, {&gradients.dV, &again.dV}})
+        CHECK((*first == *second)); // in parentheses: no one reads a million numbers
     }
   }
 }
@@ -103,6 +110,28 @@ GRID_TEST_CASE(Backward, "gradients on grids: neighborhoods of the library, with
   cases.push_back(libraryCase("shifted_window", {{"HEIGHT", "24"}, {"WIDTH", "32"}, {"WINDOW", "8"}, {"SHIFT", "4"}},
                               24 * 32, {{}, 32, 32}));
   checkAll(cases);
+}
+
+GRID_TEST_CASE(Backward, "gradients on grids: deterministic sums have the same bits in each launch",
+               "[gpu][grid][backward][deterministic]") {
+  std::vector<Case> cases;
+  std::mt19937 random{5};
+  const Mod wide = gridMod(2, "(abs(ky - qy) <= 13) & (abs(kx - qx) <= 20)");
+  const Mod scattered = gridMod(2, "(ky >= low[qy]) & (ky < low[qy] + 9) & (abs(kx - qx) <= 5)", "", "low: i32[40]\n");
+  const Mod volume = gridMod(3, "(abs(kz - qz) <= 1) & (abs(ky - qy) <= 2) & (abs(kx - qx) <= 3)");
+  for (int headDim : {64, 128}) {
+    const Problem problem{{2, 8, 2, 0, 0}, headDim, headDim};
+    cases.push_back(caseOf(near2d(), {40, 56}, {40, 56}, problem));
+    cases.push_back(caseOf(wide, {40, 56}, {40, 56}, problem));
+    cases.push_back(caseOf(volume, {7, 11, 13}, {7, 11, 13}, problem));
+    cases.push_back(caseOf(scattered, {40, 24}, {40, 24}, problem));
+    cases.back().edit = [&random](HostOperands& operands) {
+      fill(operands, "low", [&] { return std::uniform_int_distribution<int32_t>(-9, 40)(random); });
+    };
+    cases.push_back(caseOf(near2d(), {17, 13}, {17, 13}, {{3, 6, 1, 0, 0}, headDim, headDim, DType::BF16, true}));
+    cases.push_back(besideCase(joint2d(), {31, 37}, {300, 2}, {31, 37}, {300, 2}, problem));
+  }
+  checkAll(cases, /*withLse=*/false, {.family = Family::Grid, .deterministic = true});
 }
 
 GRID_TEST_CASE(Backward, "gradients on grids: keys whose scores are hopeless", "[gpu][grid][backward]") {
@@ -330,10 +359,14 @@ GRID_TEST_CASE(Backward, "gradients on grids: training takes boxes in both passe
   const Case c = caseOf(near2d(), {21, 19}, {21, 19});
   for (const std::string& arch : gridArchs(c.mod, KernelKind::Backward)) {
     INFO(arch);
-    const Preparation byBoxes = settledFor(c, arch, false), byLists = settledFor(c, arch, true);
-    CHECK(byBoxes.kernel.options().family == Family::Grid);
-    CHECK(byBoxes.backward->options().family == Family::Grid);
-    CHECK(!byBoxes.blockMask);
+    for (bool deterministic : {false, true}) {
+      const Preparation byBoxes = settledFor(c, arch, deterministic);
+      CHECK(byBoxes.kernel.options().family == Family::Grid);
+      CHECK(byBoxes.backward->options().family == Family::Grid);
+      CHECK(!byBoxes.blockMask);
+    }
+    const Mod slanted = gridMod(2, "(abs(ky - qy) <= qx) & (abs(kx - qx) <= 3)"); // not axis by axis
+    const Preparation byLists = settledFor(caseOf(slanted, {21, 19}, {21, 19}), arch, false);
     CHECK(byLists.kernel.options().family == (arch == "sm_90a" ? Family::Sm90 : Family::Sm80));
     CHECK(byLists.backward->options().family == byLists.kernel.options().family);
     CHECK(byLists.blockMask);

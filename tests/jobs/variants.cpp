@@ -82,6 +82,8 @@ void addBackward(std::vector<Variant>& all) {
   add("sm80 f32 d64", Family::Sm80, "sm_80", {.dtype = DType::F32, .headDim = 64});
   add("naive", Family::Naive, "sm_80", {.headDim = 64});
   add("grid sm_90a d64", Family::Grid, "sm_90a", {.headDim = 64});
+  for (const char* arch : {"sm_80", "sm_90a"})
+    add(std::string("grid deterministic ") + arch, Family::Grid, arch, {.features = {Feature::Deterministic}});
   add("grid sm_80 d64 captures", Family::Grid, "sm_80", {.headDim = 64}, true);
 }
 

@@ -97,6 +97,9 @@ NVRTC_TEST_CASE("gradients by boxes of a grid compile without advisories, and ha
                       mod,
                       {.kind = KernelKind::Backward, .family = Family::Grid, .arch = "sm_90a", .headDim = dim},
                       spillBytes});
+      jobs.push_back(jobs.back());
+      jobs.back().name += " deterministic";
+      jobs.back().options.features.set(Feature::Deterministic, true);
       const passes::GridKernel& grid = *(*kernelModOf(mod, passes::Algebra{}))->grid;
       if (grid.beside) continue; // only on Hopper
       // Kernels by addresses spill only if they evaluate score or mask for each pair: then they keep the values of four

@@ -1,6 +1,7 @@
 // The machine of host_gpu.h.
 #include "kernels/host_gpu.h"
 
+#include <algorithm>
 #include <deque>
 #include <functional>
 #include <map>
@@ -13,8 +14,9 @@ Index threadIdx, blockIdx, blockDim, gridDim;
 
 namespace host {
 
-unsigned char* shared;
+unsigned char *shared, *dynamicShared;
 bool vote = false;
+unsigned resident = 1;
 
 namespace {
 
@@ -33,12 +35,15 @@ struct Fiber {
   std::deque<std::vector<Product>> groups;
   std::vector<std::function<void()>> copies; // of cp.async, in no group yet
   std::deque<std::vector<std::function<void()>>> copyGroups;
+  std::pair<const int*, int> polled = {}; // the last load_acquire()
+  std::map<unsigned, uint64_t> waits;     // of mbarriers so far
 };
 struct Warp {
   unsigned arrived[2] = {0, 0}; // of even and odd operations
   unsigned completed = 0;
   uint64_t words[2][32];
   std::map<uint64_t, unsigned[32][4]> operands;
+  std::map<unsigned, uint64_t> passed; // waits of mbarriers that some lane has behind it
 };
 struct NamedBarrier {
   int arrived = 0;
@@ -53,12 +58,21 @@ struct Mbarrier {
   }
 };
 
-struct Machine {
+struct Cta {
+  unsigned index;
   std::vector<Fiber> fibers;
   std::vector<Warp> warps;
   std::map<int, NamedBarrier> barriers;
   std::map<unsigned, Mbarrier> mbarriers;
   std::vector<std::function<void()>> events; // copies in flight
+  std::vector<unsigned char> memory;         // shared memory, if several CTAs are resident
+  bool vote = false;
+  unsigned alive = 0;
+};
+
+struct Machine {
+  std::vector<Cta> ctas; // the resident ones
+  Cta* cta = nullptr;
   std::mt19937 random;
   ucontext_t main;
   Fiber* current = nullptr;
@@ -67,7 +81,7 @@ struct Machine {
 
   unsigned draw(unsigned count) { return unsigned(random()) % count; }
   Fiber& fiber() { return *current; }
-  Warp& warp() { return warps[current->index / 32]; }
+  Warp& warp() { return cta->warps[current->index / 32]; }
 
   void wait(std::function<bool()> ready) {
     if (ready() && draw(4)) return;
@@ -80,6 +94,7 @@ struct Machine {
     std::abort(); // nobody resumes it
   }
   void runEvent() {
+    auto& events = cta->events;
     const size_t i = draw(unsigned(events.size()));
     auto event = std::move(events[i]);
     events.erase(events.begin() + long(i));
@@ -87,44 +102,80 @@ struct Machine {
   }
   static void enter();
 
-  bool run(unsigned threads, std::function<void()> kernel) {
-    body = std::move(kernel);
-    fibers.resize(threads);
-    warps.assign((threads + 31) / 32, {});
-    barriers.clear(), mbarriers.clear();
+  void select(Cta& next) {
+    if (cta) cta->vote = vote;
+    cta = &next, vote = next.vote, blockIdx.x = next.index;
+    shared = next.memory.empty() ? dynamicShared : next.memory.data();
+  }
+  void begin(Cta& next, unsigned index) {
+    next.index = index, next.vote = false, next.alive = blockDim.x;
+    if (ctas.size() > 1) next.memory.resize(kSharedBytes);
+    select(next);
+    vote = false;
+    next.fibers.resize(blockDim.x);
+    next.warps.assign((blockDim.x + 31) / 32, {});
+    next.barriers.clear(), next.mbarriers.clear(), next.events.clear();
     std::memset(shared, 0xff, kSharedBytes);
-    for (unsigned i = 0; i < threads; ++i) {
-      Fiber& fiber = fibers[i];
+    for (unsigned i = 0; i < blockDim.x; ++i) {
+      Fiber& fiber = next.fibers[i];
       if (fiber.stack.empty()) fiber.stack.resize(256 << 10);
-      fiber.index = i, fiber.done = false, fiber.votes = 0, fiber.products = 0;
+      fiber.index = i, fiber.done = false, fiber.votes = 0, fiber.products = 0, fiber.polled = {};
+      fiber.waits.clear();
       fiber.ready = [] { return true; };
       getcontext(&fiber.context);
       fiber.context.uc_stack = {fiber.stack.data(), 0, fiber.stack.size()};
       fiber.context.uc_link = &main;
       makecontext(&fiber.context, enter, 0);
     }
-    for (unsigned alive = threads; alive > 0;) {
-      if (!events.empty() && draw(64) == 0) runEvent();
-      unsigned i = draw(threads), tried = 0;
-      while (tried < threads && (fibers[i].done || !fibers[i].ready())) i = i + 1 == threads ? 0 : i + 1, ++tried;
-      if (tried == threads) {
-        if (events.empty()) {
-          error = "CTA " + std::to_string(blockIdx.x) + ": all threads wait";
-          return false;
-        }
-        runEvent();
-        continue;
-      }
-      current = &fibers[i];
-      threadIdx.x = i;
-      swapcontext(&main, &current->context);
-      if (fibers[i].done) --alive;
+  }
+  /// Runs a thread of the CTA, or a copy in flight. Returns whether there was one that need not wait.
+  bool step() {
+    auto& fibers = cta->fibers;
+    auto& events = cta->events;
+    const unsigned threads = blockDim.x;
+    if (!events.empty() && draw(64) == 0) runEvent();
+    unsigned i = draw(threads), tried = 0;
+    while (tried < threads && (fibers[i].done || !fibers[i].ready())) i = i + 1 == threads ? 0 : i + 1, ++tried;
+    if (tried == threads) {
+      if (events.empty()) return false;
+      runEvent();
+      return true;
     }
-    if (!events.empty()) error = "a CTA ended with copies in flight";
-    for (const Fiber& fiber : fibers)
+    current = &fibers[i];
+    threadIdx.x = i;
+    swapcontext(&main, &current->context);
+    if (fibers[i].done) --cta->alive;
+    return true;
+  }
+  void end() {
+    if (!cta->events.empty()) error = "a CTA ended with copies in flight";
+    for (const Fiber& fiber : cta->fibers)
       if (!fiber.groups.empty() || !fiber.copies.empty() || !fiber.copyGroups.empty())
         error = "a thread ended without waiting";
-    return error.empty();
+  }
+
+  void run(unsigned count, std::function<void()> kernel) {
+    body = std::move(kernel);
+    if (ctas.size() != resident) ctas = std::vector<Cta>(resident);
+    cta = nullptr;
+    unsigned begun = 0, stuck = 0;
+    std::vector<Cta*> running;
+    for (Cta& each : ctas)
+      if (begun < count) begin(each, begun++), running.push_back(&each);
+    while (!running.empty() && error.empty()) {
+      const bool moved = step();
+      stuck = moved ? 0 : stuck + 1;
+      if (stuck > 64 * running.size()) error = "CTA " + std::to_string(blockIdx.x) + ": all threads wait";
+      if (cta->alive == 0) {
+        end();
+        if (begun < count)
+          begin(*cta, begun++);
+        else
+          running.erase(std::find(running.begin(), running.end(), cta));
+      }
+      if (running.size() > 1 ? !moved || cta->alive == 0 || draw(256) == 0 : cta->alive == 0 && !running.empty())
+        select(*running[draw(unsigned(running.size()))]);
+    }
   }
 };
 Machine machine;
@@ -152,7 +203,8 @@ void multiply(const Product& p, unsigned thread) {
         a[r][k] = p.element(at(addressOf(p.a, p.isMnMajorA, 16 * warp + g + 8 * r, k)));
         continue;
       }
-      const unsigned word = machine.warps[thread / 32].operands.at(p.number)[lane / 4 * 4 + k % 8 / 2][r + k / 8 * 2];
+      const unsigned word =
+          machine.cta->warps[thread / 32].operands.at(p.number)[lane / 4 * 4 + k % 8 / 2][r + k / 8 * 2];
       const unsigned short half = (unsigned short)(k % 2 ? word >> 16 : word);
       a[r][k] = p.element((const unsigned char*)&half);
     }
@@ -173,22 +225,26 @@ void multiply(const Product& p, unsigned thread) {
 /// A tensor map: what the copy engine of this machine reads of TensorMap.
 struct Map {
   const char* data;
-  int64_t extent[4], strideBytes[3]; // innermost first; strides of the outer three
-  int boxRows, elementBytes;
+  int64_t extent[5], strideBytes[4]; // innermost first; strides of the outer ones
+  int box[3], elementBytes;          // box: along axes 1 to 3
+  int rows() const { return box[0] * box[1] * box[2]; }
 };
 /// Calls each(address in shared memory, element of the tensor; null: none) for the elements of a box.
-template <class Each> void eachOfBox(const Map& map, unsigned shared, const int (&c)[4], Each each) {
-  for (int r = 0; r < map.boxRows; ++r)
+template <class Each> void eachOfBox(const Map& map, unsigned shared, const int (&c)[5], Each each) {
+  for (int r = 0; r < map.rows(); ++r)
     for (int i = 0; i < 128 / map.elementBytes; ++i) {
-      const int64_t at4[4] = {c[0] + i, c[1] + r, c[2], c[3]};
+      const int64_t place[5] = {c[0] + i, c[1] + r % map.box[0], c[2] + r / map.box[0] % map.box[1],
+                                c[3] + r / map.box[0] / map.box[1], c[4]};
       bool isInside = true;
-      for (int axis = 0; axis < 4; ++axis) isInside &= at4[axis] >= 0 && at4[axis] < map.extent[axis];
-      const int64_t offset = at4[0] * map.elementBytes + at4[1] * map.strideBytes[0] + at4[2] * map.strideBytes[1] +
-                             at4[3] * map.strideBytes[2];
+      int64_t offset = place[0] * map.elementBytes;
+      for (int axis = 0; axis < 5; ++axis) {
+        isInside &= place[axis] >= 0 && place[axis] < map.extent[axis];
+        if (axis > 0) offset += place[axis] * map.strideBytes[axis - 1];
+      }
       each(at(swizzled(shared + unsigned(r * 128 + i * map.elementBytes))), isInside ? map.data + offset : nullptr);
     }
 }
-void copyBox(const Map& map, unsigned to, const int (&c)[4]) {
+void copyBox(const Map& map, unsigned to, const int (&c)[5]) {
   const auto bytes = size_t(map.elementBytes);
   eachOfBox(map, to, c, [=](void* element, const char* of) {
     of ? std::memcpy(element, of, bytes) : std::memset(element, 0, bytes);
@@ -205,11 +261,10 @@ void runProducts(std::vector<Product>& group) {
 const char* run(unsigned ctas, unsigned threads, unsigned seed, unsigned char* shared,
                 void (*kernel)(const void* params, const void* args), const void* params, const void* args) {
   machine.error.clear();
-  host::shared = shared;
+  dynamicShared = shared;
   machine.random.seed(seed);
   blockDim.x = threads, gridDim.x = ctas;
-  for (blockIdx.x = 0; blockIdx.x < ctas; ++blockIdx.x)
-    if (!machine.run(threads, [=] { kernel(params, args); })) break;
+  machine.run(ctas, [=] { kernel(params, args); });
   return machine.error.c_str();
 }
 
@@ -223,14 +278,14 @@ const uint64_t* exchange(uint64_t word) {
 }
 
 void arrive(int barrier, int threads) {
-  NamedBarrier& of = machine.barriers[barrier];
+  NamedBarrier& of = machine.cta->barriers[barrier];
   if (++of.arrived == threads) of.arrived = 0, ++of.generation;
   if (of.arrived > threads) machine.error = "too many threads arrive at a barrier";
 }
 void exitThread() { machine.exit(); }
 
 void sync(int barrier, int threads) {
-  NamedBarrier& of = machine.barriers[barrier];
+  NamedBarrier& of = machine.cta->barriers[barrier];
   const unsigned generation = of.generation;
   arrive(barrier, threads);
   machine.wait([&of, generation] { return of.generation != generation; });
@@ -269,42 +324,60 @@ void cp_async_commit_group() {
   fiber.copies.clear();
 }
 
-void mbarrier_init(unsigned barrier, int arrivals) { host::machine.mbarriers[barrier] = {arrivals, arrivals}; }
+void mbarrier_init(unsigned barrier, int arrivals) { host::machine.cta->mbarriers[barrier] = {arrivals, arrivals}; }
 void mbarrier_arrive(unsigned barrier) {
-  host::Mbarrier& of = host::machine.mbarriers.at(barrier);
+  host::Mbarrier& of = host::machine.cta->mbarriers.at(barrier);
   --of.pending;
   of.check();
 }
-void mbarrier_expect_tx(unsigned barrier, int bytes) { host::machine.mbarriers.at(barrier).bytes += bytes; }
+void mbarrier_expect_tx(unsigned barrier, int bytes) { host::machine.cta->mbarriers.at(barrier).bytes += bytes; }
 void mbarrier_arrive_expect_tx(unsigned barrier, int bytes) {
   mbarrier_expect_tx(barrier, bytes);
   mbarrier_arrive(barrier);
 }
 void mbarrier_wait(unsigned barrier, unsigned parity) {
-  host::Mbarrier& of = host::machine.mbarriers.at(barrier);
-  host::machine.wait([&of, parity] { return (of.phase & 1) != parity; });
+  host::Mbarrier& of = host::machine.cta->mbarriers.at(barrier);
+  // Lanes of a warp wait together: one that comes late does not miss a phase that the others have seen.
+  uint64_t &passed = host::machine.warp().passed[barrier], number = ++host::machine.fiber().waits[barrier];
+  host::machine.wait([&, parity, number] { return passed >= number || (of.phase & 1) != parity; });
+  passed = std::max(passed, number);
 }
 
 bool mbarrier_test(unsigned barrier, unsigned parity) {
-  return (host::machine.mbarriers.at(barrier).phase & 1) != parity;
+  return (host::machine.cta->mbarriers.at(barrier).phase & 1) != parity;
 }
 
-void tma_load_4d(unsigned to, const TensorMap& map, unsigned barrier, int c0, int c1, int c2, int c3) {
+int load_acquire(const int* from) {
+  auto& polled = host::machine.fiber().polled;
+  if (polled == std::pair(from, *from)) host::machine.wait([=, x = *from] { return *from != x; });
+  polled = {from, *from};
+  return *from;
+}
+
+void tma_load_5d(unsigned to, const TensorMap& map, unsigned barrier, int c0, int c1, int c2, int c3, int c4) {
   const host::Map of = *(const host::Map*)&map;
-  const unsigned bytes = unsigned(of.boxRows) * 128;
+  const unsigned bytes = unsigned(of.rows()) * 128;
   std::memset(host::at(to), 0xff, bytes);
-  host::machine.events.push_back([=] {
-    host::copyBox(of, to, {c0, c1, c2, c3});
-    host::Mbarrier& done = host::machine.mbarriers.at(barrier);
+  host::machine.cta->events.push_back([=] {
+    host::copyBox(of, to, {c0, c1, c2, c3, c4});
+    host::Mbarrier& done = host::machine.cta->mbarriers.at(barrier);
     done.bytes -= bytes;
     done.check();
   });
 }
+void tma_load_4d(unsigned to, const TensorMap& map, unsigned barrier, int c0, int c1, int c2, int c3) {
+  tma_load_5d(to, map, barrier, c0, c1, c2, c3, 0);
+}
 
 void tma_store_4d(const TensorMap& map, unsigned from, int c0, int c1, int c2, int c3) {
   const host::Map& to = *(const host::Map*)&map;
-  host::eachOfBox(to, from, {c0, c1, c2, c3}, [&](const void* element, const char* of) {
+  host::eachOfBox(to, from, {c0, c1, c2, c3, 0}, [&](const void* element, const char* of) {
     if (of) std::memcpy((char*)of, element, size_t(to.elementBytes));
+  });
+}
+void tma_add_5d(const TensorMap& map, unsigned from, int c0, int c1, int c2, int c3, int c4) {
+  host::eachOfBox(*(const host::Map*)&map, from, {c0, c1, c2, c3, c4}, [&](const void* element, const char* of) {
+    if (of) *(float*)of += *(const float*)element;
   });
 }
 

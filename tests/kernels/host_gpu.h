@@ -5,7 +5,8 @@
 // from its request on. So a kernel that reads before a wait, or gives memory back too early, computes NaN, and one that
 // waits in vain ends the run with an error. Fences between proxies have no counterpart.
 //
-// CTAs run one after another: kernels whose CTAs wait for each other are not served.
+// CTAs run one after another, or a few of them at a time, which take turns at random: `resident`. Kernels whose CTAs
+// wait for others of higher index are not served.
 //
 // The machine is in host_gpu.cpp, in the test program, whose symbols kernels see. Each kernel compiles this file anew,
 // so it includes little.
@@ -52,7 +53,8 @@ extern Index threadIdx, blockIdx, blockDim, gridDim;
 namespace host {
 
 constexpr int kSharedBytes = 232448;
-extern unsigned char* shared; // the CTA's dynamic shared memory
+extern unsigned char* shared;        // the CTA's dynamic shared memory
+extern unsigned char* dynamicShared; // what the kernel declares, as which it passes
 inline unsigned char* at(unsigned address) {
   if (address >= unsigned(kSharedBytes)) {
     std::fprintf(stderr, "shared address %u is outside\n", address);
@@ -154,11 +156,23 @@ inline unsigned __ballot_sync(unsigned, bool holds) {
   for (int i = 0; i < 32; ++i) bits |= unsigned(words[i]) << i;
   return bits;
 }
-inline int __reduce_add_sync(unsigned, int x) {
+template <class T, class Fold> T reduced(T x, Fold fold) {
   const uint64_t* words = host::exchange(host::bitsOf(x));
-  int sum = 0;
-  for (int i = 0; i < 32; ++i) sum += host::fromBits<int>(words[i]);
-  return sum;
+  T all = host::fromBits<T>(words[0]);
+  for (int i = 1; i < 32; ++i) all = fold(all, host::fromBits<T>(words[i]));
+  return all;
+}
+inline int __reduce_add_sync(unsigned, int x) {
+  return reduced(x, [](int a, int b) { return a + b; });
+}
+inline int __reduce_min_sync(unsigned, int x) {
+  return reduced(x, [](int a, int b) { return min(a, b); });
+}
+inline int __reduce_max_sync(unsigned, int x) {
+  return reduced(x, [](int a, int b) { return max(a, b); });
+}
+inline unsigned __reduce_or_sync(unsigned, unsigned x) {
+  return reduced(x, [](unsigned a, unsigned b) { return a | b; });
 }
 template <class T> T __shfl_sync(unsigned, T x, int lane) {
   return host::fromBits<T>(host::exchange(host::bitsOf(x))[unsigned(lane) % 32]);
@@ -250,7 +264,9 @@ inline int atom_add_acq_rel(int* to, int x) {
 }
 
 /// A static array, of which a kernel asks for one at most, lies behind dynamic shared memory.
-inline unsigned shared_address(const void* array) { return array == host::shared ? 0 : host::kSharedBytes - 65536; }
+inline unsigned shared_address(const void* array) {
+  return array == host::dynamicShared ? 0 : host::kSharedBytes - 65536;
+}
 template <class T> void load(T& x, unsigned from) { std::memcpy(&x, host::at(from), sizeof x); }
 inline void ld_shared(int (&x)[4], unsigned from) { load(x, from); }
 inline void ld_shared(int (&x)[2], unsigned from) { load(x, from); }
@@ -297,7 +313,8 @@ inline void red_add4(float* to, float x0, float x1, float x2, float x3) {
   const float x[4] = {x0, x1, x2, x3};
   for (int i = 0; i < 4; ++i) atomicAdd(to + i, x[i]);
 }
-inline int load_acquire(const int* from) { return *from; }
+/// Waits if this thread has just read the same: a kernel polls.
+int load_acquire(const int* from);
 inline void store_release(int* to, int x) { *to = x; }
 inline void max_release(int* to, int x) { atomicMax(to, x); }
 
@@ -328,6 +345,8 @@ bool mbarrier_test(unsigned barrier, unsigned parity);
 inline void prefetch_tensor_map(const TensorMap&) {}
 template <class... Maps> void prefetch_tensor_maps(const Maps&...) {}
 void tma_load_4d(unsigned to, const TensorMap& map, unsigned barrier, int c0, int c1, int c2, int c3);
+void tma_load_5d(unsigned to, const TensorMap& map, unsigned barrier, int c0, int c1, int c2, int c3, int c4);
+void tma_add_5d(const TensorMap& map, unsigned from, int c0, int c1, int c2, int c3, int c4);
 // Kernels of clusters do not run on the host: these only compile.
 void tma_multicast_4d(unsigned to, const TensorMap& map, unsigned barrier, int c0, int c1, int c2, int c3,
                       unsigned short ctas);

@@ -16,6 +16,8 @@ struct HostLaunch {
   unsigned seed = 3; ///< of the order of threads and copies
   int multiprocessors = 3;
   bool hasWorkspace = true;
+  unsigned resident = 1;                  ///< CTAs that run at a time
+  std::vector<char>* workspace = nullptr; ///< receives what the launch leaves there
 };
 
 /// Runs the kernels of a launch. The workspace holds NaN at first, where a launch may not rely on zeros.
@@ -36,6 +38,7 @@ inline void launchOnHost(const Mod& mod, const KernelOptions& options, const Bac
   plan::RecordedLaunch launch = record(how.hasWorkspace ? workspace : nullptr);
   for (const plan::WorkspacePart& part : launch.workspace.parts())
     if (part.use.zeroed != plan::WorkspaceUse::Zeroed::Never) std::memset(workspace + part.offset, 0, part.bytes);
+  host::resident = how.resident;
   for (plan::RecordedStage& recorded : launch.stages) {
     const plan::Stage& stage = kernel.plan().stages[recorded.index];
     INFO(stage.templateName << ", " << recorded.ctas << " CTAs");
@@ -44,6 +47,8 @@ inline void launchOnHost(const Mod& mod, const KernelOptions& options, const Bac
                                        unsigned(stage.threads), how.seed);
     REQUIRE(error == "");
   }
+  host::resident = 1;
+  if (how.workspace) how.workspace->assign(workspace, workspace + launch.workspace.bytes());
 }
 
 /// Does the same for a forward or decode kernel.

@@ -9,6 +9,7 @@
 #include <catch2/catch.hpp>
 #include <fmt/format.h>
 
+#include <array>
 #include <cstdlib>
 #include <cstring>
 #include <dlfcn.h>
@@ -16,6 +17,10 @@
 #include <map>
 #include <sstream>
 #include <string>
+
+namespace host {
+extern unsigned resident; ///< how many CTAs run at a time
+}
 
 namespace attnc::test {
 
@@ -75,17 +80,19 @@ public:
   Run run = nullptr;
 };
 
-/// Returns the tensor map of rows of 8 or 16 bits, as host::Map of host_gpu.cpp reads it.
+/// Returns the tensor map, as host::Map of host_gpu.cpp reads it.
 inline TensorMap mapOf(const jit::TensorMapRequest& request) {
   const auto& [data, dtype, rank, extent, stride, box, promotion] = request;
+  const bool is5d = rank == 5;
   const struct {
     const void* data;
-    int64_t extent[4], strideBytes[3];
-    int boxRows, elementBytes;
+    std::array<int64_t, 5> extent;
+    std::array<int64_t, 4> strideBytes;
+    int box[3], elementBytes;
   } map{data,
-        {int64_t(extent[0]), int64_t(extent[1]), int64_t(extent[2]), int64_t(extent[3])},
-        {int64_t(stride[0]), int64_t(stride[1]), int64_t(stride[2])},
-        int(box[1]),
+        {int64_t(extent[0]), int64_t(extent[1]), int64_t(extent[2]), int64_t(extent[3]), is5d ? int64_t(extent[4]) : 1},
+        {int64_t(stride[0]), int64_t(stride[1]), int64_t(stride[2]), is5d ? int64_t(stride[3]) : 0},
+        {int(box[1]), int(box[2]), int(box[3])},
         int(dtypeBytes(dtype))};
   TensorMap words{};
   static_assert(sizeof map <= sizeof words);

@@ -114,6 +114,7 @@ inline int __reduce_min_sync(unsigned, int x) {
 inline int __reduce_max_sync(unsigned, int x) {
   return HostCta::cta().reduce(x, [](int a, int b) { return std::max(a, b); });
 }
+inline unsigned __reduce_or_sync(unsigned, unsigned x) { return HostCta::cta().reduce(x, std::bit_or<unsigned>()); }
 inline int __reduce_add_sync(unsigned, int x) { return HostCta::cta().reduce(x, std::plus<int>()); }
 inline int __popc(unsigned bits) { return std::popcount(bits); }
 template <class T> T atomicAdd(T* to, T amount) { return std::exchange(*to, *to + amount); }

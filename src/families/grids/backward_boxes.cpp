@@ -24,9 +24,9 @@ bool readsQueries(const KernelMod& mod) {
   return mod.onGrid->form == analysis::ScoreForm::General || !grid.boxIsMask || (grid.beside && grid.beside->asks());
 }
 
-std::vector<codegen::Config::Boxes> rankBackwardBoxes(const passes::GridKernel& grid, int queries, int keys,
-                                                      size_t count) {
-  const Windows windows(grid);
+std::vector<codegen::Config::Boxes> rankBackwardBoxes(const Request& request, int queries, int keys, size_t count) {
+  const Windows windows(*request.mod->grid);
+  const bool areCells = request.options.features.has(Feature::Deterministic);
   const auto shapesOf = [&](int tokens) {
     std::vector<std::array<int, 3>> shapes;
     for (int a = 1; a <= tokens; a *= 2)
@@ -40,7 +40,8 @@ std::vector<codegen::Config::Boxes> rankBackwardBoxes(const passes::GridKernel& 
     for (const std::array<int, 3>& box : shapesOf(queries)) {
       double steps = 1;
       for (size_t axis = 0; axis < 3; ++axis) {
-        steps *= double(ceilDiv(windows.seeing(axis, own[axis]), box[axis]));
+        const int64_t seeing = windows.seeing(axis, own[axis]);
+        steps *= areCells ? 1 + double(seeing - 1) / double(box[axis]) : double(ceilDiv(seeing, box[axis]));
         if (const int64_t extent = windows.keys[axis])
           steps *= double(ceilDiv(extent, own[axis]) * own[axis]) / double(extent);
       }

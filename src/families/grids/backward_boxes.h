@@ -16,8 +16,8 @@ bool readsQueries(const KernelMod& mod);
 
 /// Returns at most `count` box shapes of `queries` and `keys` tokens, best first. The best makes the fewest steps:
 /// steps of a CTA, times the share by which boxes of keys overhang the grid. Among equals, the longest along the
-/// fastest axis wins.
-std::vector<codegen::Config::Boxes> rankBackwardBoxes(const passes::GridKernel& grid, int queries, int keys,
-                                                      size_t count);
+/// fastest axis wins. Deterministic kernels' boxes of queries are cells of a lattice, and so more on average.
+/// Precondition: request.mod->grid.
+std::vector<codegen::Config::Boxes> rankBackwardBoxes(const Request& request, int queries, int keys, size_t count);
 
 } // namespace attnc::plan

@@ -47,7 +47,7 @@ std::string unservedByBackwardGridSm80(const Request& request) {
 std::vector<codegen::Config::Boxes> boxesOf(const Request& request) {
   std::vector<codegen::Config::Boxes> all;
   for (const Tile& tile : gridTiles(request)) {
-    const auto boxes = rankBackwardBoxes(*request.mod->grid, tile.blockM, tile.blockN, 6);
+    const auto boxes = rankBackwardBoxes(request, tile.blockM, tile.blockN, 6);
     all.insert(all.end(), boxes.begin(), boxes.end());
   }
   return all;
@@ -55,11 +55,11 @@ std::vector<codegen::Config::Boxes> boxesOf(const Request& request) {
 
 std::vector<std::string> boxCandidates(const Request& request) { return spelledAll(boxesOf(request), boxesText); }
 
-/// Returns the bytes of dq in f32, with rows rounded up to 16 columns.
-size_t rowSumBytes(const LaunchOperands& operands) {
+/// Returns the bytes of dq in f32, with rows rounded up to 16 columns, and of `turns` for each row.
+size_t rowSumBytes(const LaunchOperands& operands, int turns) {
   const auto& shape = operands.q.shape;
   return sizeof(float) * size_t(shape[0]) * size_t(shape[1]) * size_t(shape[2]) *
-         size_t(llvm::alignTo(uint64_t(shape[3]), 16));
+         size_t(llvm::alignTo(uint64_t(shape[3]), 16) + uint64_t(turns));
 }
 
 Expected<ParameterBlock> boxParameters(const Stage& stage, const LaunchOperands& operands, const Device&,
@@ -86,6 +86,7 @@ Plan planBackwardGridSm80(const Request& request) {
   });
   codegen::Config config = configOf(options, tile);
   config.boxes = boxes;
+  config.deterministic = options.features.has(Feature::Deterministic);
   config.sharedBytes = gridSharedBytes(tile, request);
   Plan plan;
   plan.grid = request.mod->grid;
@@ -104,8 +105,12 @@ Plan planBackwardGridSm80(const Request& request) {
   };
   add("backward_grid_sm80.cu", "attnc_backward", perKeyBox, keyBoxTiles);
   config.sharedBytes = 0;
+  config.deterministic.reset();
   add("backward_grid_finish_sm80.cu", "attnc_backward_finish", perQTile, tilesOfRows);
-  plan.workspace.push_back({.use = Use::DqSums, .bytes = rowSumBytes, .zeroed = WorkspaceUse::Zeroed::EveryLaunch});
+  plan.workspace.push_back({.use = Use::DqSums,
+                            .bytes = [turns = options.features.has(Feature::Deterministic)](
+                                         const LaunchOperands& operands) { return rowSumBytes(operands, turns); },
+                            .zeroed = WorkspaceUse::Zeroed::EveryLaunch});
   return plan;
 }
 
@@ -114,7 +119,7 @@ Plan planBackwardGridSm80(const Request& request) {
 const FamilyRow kBackwardGridSm80{.kind = KernelKind::Backward,
                                   .family = Family::Grid,
                                   .walksBoxes = true,
-                                  .takes = {Feature::Gradients},
+                                  .takes = {Feature::Gradients, Feature::Deterministic},
                                   .unserved = unservedByBackwardGridSm80,
                                   .plan = planBackwardGridSm80,
                                   .candidates = boxCandidates,

@@ -33,7 +33,7 @@ int backwardGridSharedBytes(const codegen::Config& config, const KernelMod& mod)
                     2 * tileBytes(config.blockN, config.blockM) + 2 * 64 * 128 * ((columns + 31) / 32);
   const int control = config.qStages * 32 + config.kvStages * 16 + 2 * 16 + 48 + 2 * 8 + 3 * 16, places = 8 * 16;
   const int ofQuery = 8 + config.blockN / 8 + (readsQueries(mod) ? 4 + mod.onGrid->rowBytes : 0);
-  return int(llvm::alignTo(tiles + control, 16)) + places +
+  return int(llvm::alignTo(tiles + control, 16)) + places + (*config.deterministic ? 8 * 4 : 0) +
          config.qStages * int(llvm::alignTo(config.blockM * ofQuery, 16));
 }
 
@@ -42,6 +42,7 @@ codegen::Config backwardGridConfig(const Request& request) {
   codegen::Config config = configOf(options, {queriesOf(request), kKeys, 8});
   config.kvStages = 2;
   config.qStages = 3;
+  config.deterministic = options.features.has(Feature::Deterministic);
   const int qk = int(llvm::alignTo(options.headDim, 16)), v = int(llvm::alignTo(options.headDimV, 16));
   config.wgmmaShapes = {config.blockM, qk, v, 32, 64};
   return config;
@@ -62,17 +63,19 @@ std::string unservedByBackwardGrid(const Request& request) {
 }
 
 std::vector<Boxes> backwardBoxes(const Request& request) {
-  return rankBackwardBoxes(*request.mod->grid, queriesOf(request), kKeys, 12);
+  return rankBackwardBoxes(request, queriesOf(request), kKeys, 12);
 }
 
 std::vector<std::string> backwardGridCandidates(const Request& request) {
   return spelledAll(backwardBoxes(request), boxesText);
 }
 
-/// Returns the bytes of dq in f32, dense, and of the counter after it, by which CTAs take boxes.
-size_t gridSumBytes(const LaunchOperands& operands) {
+/// Returns the bytes of dq in f32, dense, of the counter after it, by which CTAs take boxes, and of `turns` for each
+/// row.
+size_t gridSumBytes(const LaunchOperands& operands, int turns) {
   const auto& shape = operands.q.shape;
-  return sizeof(float) * size_t(shape[0]) * size_t(shape[1]) * size_t(shape[2]) * size_t(shape[3]) + sizeof(unsigned);
+  return sizeof(float) * size_t(shape[0]) * size_t(shape[1]) * size_t(shape[2]) * size_t(shape[3] + turns) +
+         sizeof(unsigned);
 }
 
 /// Checks what tensor maps require; gradients are stored 16 bytes at a time.
@@ -175,6 +178,7 @@ Plan planBackwardGrid(const Request& request) {
                          .tiles = keyBoxTiles,
                          .parameters = backwardGridParameters});
   config.sharedBytes = 0;
+  config.deterministic.reset();
   plan.stages.push_back({.templateName = "backward_grid_finish_sm90.cu",
                          .entry = "attnc_backward_finish",
                          .config = config,
@@ -183,7 +187,10 @@ Plan planBackwardGrid(const Request& request) {
                          .threads = 256,
                          .ctas = perQTile,
                          .parameters = backwardGridParameters});
-  plan.workspace.push_back({.use = Use::DqSums, .bytes = gridSumBytes, .zeroed = WorkspaceUse::Zeroed::EveryLaunch});
+  plan.workspace.push_back({.use = Use::DqSums,
+                            .bytes = [turns = options.features.has(Feature::Deterministic) ? 2 : 0](
+                                         const LaunchOperands& operands) { return gridSumBytes(operands, turns); },
+                            .zeroed = WorkspaceUse::Zeroed::EveryLaunch});
   return plan;
 }
 
@@ -195,7 +202,7 @@ const FamilyRow kBackwardGridSm90{
     .arch = "sm_90a",
     .madeFor = 90,
     .walksBoxes = true,
-    .takes = {Feature::Gradients},
+    .takes = {Feature::Gradients, Feature::Deterministic},
     .unserved = unservedByBackwardGrid,
     .plan = planBackwardGrid,
     .candidates = backwardGridCandidates,

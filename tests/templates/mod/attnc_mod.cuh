@@ -9,6 +9,7 @@ namespace attnc {
 struct ModArgs {
   int q_len, kv_len;
   bool is_sparse = false; // mask() is not true for all
+  int jumps = 1;          // keys that box() gives to neighbouring queries are that far apart, modulo 8
 };
 
 /// What hooks take for a token: its position, whether it comes with coordinates or not.
@@ -55,8 +56,9 @@ struct Mod {
   static constexpr bool kBoxIsMask = true;
   static constexpr bool kHasBeside = true;
   static constexpr Beside kKeyBeside = Beside::All, kQueryBeside = Beside::All, kBothBeside = Beside::All;
-  ATTNC_DEVICE static KeyBox box(const ModArgs&, const Head&, int, int, Token q) {
-    return {{q.at[0] - 1, q.at[1] - 1, q.at[2] - 1}, {q.at[0] + 2, q.at[1] + 2, q.at[2] + 2}};
+  ATTNC_DEVICE static KeyBox box(const ModArgs& args, const Head&, int, int, Token q) {
+    const auto at = [&](int axis) { return args.jumps == 1 ? q.at[axis] : q.at[axis] * args.jumps % 8; };
+    return {{at(0) - 1, at(1) - 1, at(2) - 1}, {at(0) + 2, at(1) + 2, at(2) + 2}};
   }
 
   static constexpr int kGradients = 10;
