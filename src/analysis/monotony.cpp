@@ -4,12 +4,6 @@
 
 namespace attnc::analysis {
 
-using ir::Node;
-using ir::Op;
-using ir::ParamKind;
-using ir::Type;
-using ir::Value;
-
 namespace {
 
 constexpr int64_t kFar = int64_t(1) << 30;
@@ -91,6 +85,7 @@ Direction Monotony::operation(Value value, const Node& node) const {
   }
 #define LEAF(Name, ...) case Op::Name:
 #define FUNCTION(Name, ...) case Op::Name:
+#include "analysis/ir_names.h"
 #include "ir/ops.def"
   case Op::Abs:
   case Op::Mod:

@@ -2,6 +2,7 @@
 // never wrap themselves.
 #include "analysis/range.h"
 
+#include "analysis/ir_names.h"
 #include "ir/semantics.h"
 
 #include <algorithm>
@@ -13,8 +14,6 @@
 
 namespace attnc::analysis {
 
-using ir::Op;
-using ir::Type;
 using Wide = __int128;
 
 namespace {

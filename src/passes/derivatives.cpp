@@ -10,10 +10,6 @@
 namespace attnc::passes {
 namespace {
 
-using ir::Op;
-using ir::Type;
-using ir::Value;
-
 constexpr double kLn2 = std::numbers::ln2;
 constexpr double kTwoBySqrtPi = 2 * std::numbers::inv_sqrtpi;
 constexpr std::nullopt_t Nothing = std::nullopt;
@@ -120,6 +116,7 @@ llvm::SmallVector<std::optional<Product>, 3> derivatives(Products& products, Val
   case Op::Name:                                                                                                       \
     return ofOperands<arity>(list derivative);
 #include "ir/ops.def"
+#include "passes/ir_names.h"
 #undef None
   }
   return {};
