@@ -1,5 +1,7 @@
 #include "analysis/monotony.h"
 
+#include "analysis/ir_names.h"
+
 #include <llvm/ADT/STLExtras.h>
 
 namespace attnc::analysis {
@@ -85,7 +87,6 @@ Direction Monotony::operation(Value value, const Node& node) const {
   }
 #define LEAF(Name, ...) case Op::Name:
 #define FUNCTION(Name, ...) case Op::Name:
-#include "analysis/ir_names.h"
 #include "ir/ops.def"
   case Op::Abs:
   case Op::Mod:

@@ -1,6 +1,8 @@
 // The vocabulary of the column `derivative` of ops.def: terms are values of the IR, a gradient is a product.
 #include "passes/derivatives.h"
 
+#include "passes/ir_names.h"
+
 #include <llvm/ADT/STLExtras.h>
 
 #include <array>
@@ -116,7 +118,6 @@ llvm::SmallVector<std::optional<Product>, 3> derivatives(Products& products, Val
   case Op::Name:                                                                                                       \
     return ofOperands<arity>(list derivative);
 #include "ir/ops.def"
-#include "passes/ir_names.h"
 #undef None
   }
   return {};
