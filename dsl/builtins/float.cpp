@@ -1,6 +1,7 @@
 // Functions of floats. Each becomes one operation of the IR or a short formula. Functions of known arguments are
 // computed at once.
 #include "dsl/builtins/builtins.h"
+#include "dsl/ir_names.h"
 #include "dsl/objects/arithmetic.h"
 #include "dsl/objects/comparison.h"
 #include "dsl/objects/known_numbers.h"
@@ -12,9 +13,6 @@
 #include <cmath>
 
 namespace attnc::dsl {
-
-using ir::Op;
-using ir::Type;
 
 namespace {
 

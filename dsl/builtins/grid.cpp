@@ -1,5 +1,6 @@
 // grid(HEIGHT, WIDTH, before=TEXT): tokens on a grid, and their coordinates.
 #include "dsl/builtins/builtins.h"
+#include "dsl/ir_names.h"
 #include "dsl/objects/scalars.h"
 #include "dsl/objects/tensors.h"
 #include "ir/ir.h"
@@ -7,9 +8,6 @@
 namespace attnc::dsl {
 
 namespace {
-
-using ir::Op;
-using ir::Type;
 
 ir::Grid::Number numberOf(Context& context, Object given, int64_t least) {
   using Kind = ir::Grid::Number::Kind;

@@ -1,5 +1,6 @@
 // Functions of numbers that choose, test, clamp and convert: where, clamp, abs, isnan, .to(dtype), ...
 #include "dsl/builtins/builtins.h"
+#include "dsl/ir_names.h"
 #include "dsl/objects/arithmetic.h"
 #include "dsl/objects/arrays.h"
 #include "dsl/objects/comparison.h"
@@ -16,9 +17,6 @@ namespace attnc::dsl {
 Object argument(Context& context, const Bound& bound, size_t i) {
   return scalar(context, bound[i], bound.builtin->name);
 }
-
-using ir::Op;
-using ir::Type;
 
 namespace {
 

@@ -1,5 +1,6 @@
 // torch's spellings of operators: torch.add, x.ge(y), torch.logical_and, ...
 #include "dsl/builtins/builtins.h"
+#include "dsl/ir_names.h"
 #include "dsl/objects/arithmetic.h"
 #include "dsl/objects/comparison.h"
 #include "dsl/objects/known_numbers.h"
@@ -9,9 +10,6 @@
 #include <cmath>
 
 namespace attnc::dsl {
-
-using ir::Op;
-using ir::Type;
 
 namespace {
 

@@ -2,6 +2,7 @@
 // Not: simplification. `x * 1` stays until the passes.
 #include "dsl/objects/arithmetic.h"
 
+#include "dsl/ir_names.h"
 #include "dsl/objects/arrays.h"
 #include "dsl/objects/known_numbers.h"
 #include "dsl/objects/repairs.h"
@@ -10,8 +11,6 @@
 #include "dsl/objects/tensors.h"
 
 namespace attnc::dsl {
-
-using ir::Op;
 
 // Binary operators --------------------------------------------------------------------------------------------------
 

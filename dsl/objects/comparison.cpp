@@ -1,6 +1,7 @@
 // In: a comparison of two values of any kind. Out: a bool, known or traced; for arrays, an array of bools.
 #include "dsl/objects/comparison.h"
 
+#include "dsl/ir_names.h"
 #include "dsl/objects/arithmetic.h"
 #include "dsl/objects/arrays.h"
 #include "dsl/objects/repairs.h"
@@ -9,9 +10,6 @@
 #include "dsl/objects/tensors.h"
 
 namespace attnc::dsl {
-
-using ir::Op;
-using ir::Type;
 
 namespace {
 

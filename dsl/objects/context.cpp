@@ -1,5 +1,6 @@
 // In: requests of the tracer for nodes, objects and time. Out: these, or the diagnostic of the exceeded limit.
 #include "dsl/objects/context.h"
+#include "dsl/ir_names.h"
 
 namespace attnc::dsl {
 
@@ -94,7 +95,6 @@ bool Context::isNonNegative(ir::Value value) {
 
 /// Operands come before their users, so their answers are known. f32 values also get an answer: they may be cast.
 bool Context::computeNonNegative(const ir::Node& node) const {
-  using ir::Op;
   auto operand = [&](size_t i) { return bool(nonNegative[node.operands[i].id]); };
   switch (node.op) {
   case Op::Const: return node.type == ir::Type::F32 ? false : node.attr >= 0;

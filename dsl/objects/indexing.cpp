@@ -3,6 +3,7 @@
 // indices. Code generation clamps an index unless it is proven to be inside.
 #include "dsl/objects/indexing.h"
 
+#include "dsl/ir_names.h"
 #include "dsl/objects/comparison.h"
 #include "dsl/objects/lazy.h"
 #include "dsl/objects/repairs.h"
@@ -13,9 +14,6 @@
 #include <fmt/format.h>
 
 namespace attnc::dsl {
-
-using ir::Op;
-using ir::Type;
 
 namespace {
 

@@ -1,5 +1,6 @@
 #include "dsl/objects/lazy.h"
 
+#include "dsl/ir_names.h"
 #include "dsl/objects/scalar_operators.h"
 #include "dsl/objects/scalars.h"
 #include "dsl/objects/tables.h"
@@ -14,8 +15,6 @@
 namespace attnc::dsl {
 
 using ir::Loop;
-using ir::Op;
-using ir::Type;
 
 namespace {
 

@@ -2,6 +2,7 @@
 // powers of two, repeated squaring for ints, and Op::Pow for the rest.
 #include "dsl/objects/power.h"
 
+#include "dsl/ir_names.h"
 #include "dsl/objects/known_numbers.h"
 #include "dsl/objects/scalars.h"
 
@@ -9,9 +10,6 @@
 #include <cstdlib>
 
 namespace attnc::dsl {
-
-using ir::Op;
-using ir::Type;
 
 namespace {
 

@@ -1,5 +1,6 @@
 #include "dsl/objects/scalar_operators.h"
 
+#include "dsl/ir_names.h"
 #include "dsl/objects/known_numbers.h"
 #include "dsl/objects/power.h"
 #include "dsl/objects/scalars.h"
@@ -7,9 +8,6 @@
 #include <cmath>
 
 namespace attnc::dsl {
-
-using ir::Op;
-using ir::Type;
 
 namespace {
 

@@ -1,12 +1,10 @@
 #include "dsl/objects/scalars.h"
 
+#include "dsl/ir_names.h"
 #include "dsl/objects/known_numbers.h"
 #include "dsl/objects/wraps.h"
 
 namespace attnc::dsl {
-
-using ir::Op;
-using ir::Type;
 
 namespace {
 

@@ -1,12 +1,11 @@
 #include "dsl/objects/tables.h"
 
+#include "dsl/ir_names.h"
 #include "dsl/objects/scalar_operators.h"
 #include "dsl/objects/scalars.h"
 #include "dsl/objects/tensors.h"
 
 namespace attnc::dsl {
-
-using ir::Op;
 
 namespace {
 

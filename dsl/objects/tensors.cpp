@@ -1,5 +1,6 @@
 #include "dsl/objects/tensors.h"
 
+#include "dsl/ir_names.h"
 #include "dsl/objects/repairs.h"
 #include "dsl/objects/scalar_operators.h"
 #include "dsl/objects/scalars.h"
@@ -7,9 +8,6 @@
 #include <llvm/ADT/Sequence.h>
 
 namespace attnc::dsl {
-
-using ir::Op;
-using ir::Type;
 
 namespace {
 

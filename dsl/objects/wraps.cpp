@@ -1,13 +1,13 @@
 #include "dsl/objects/wraps.h"
 
 #include "analysis/wrap_example.h"
+#include "dsl/ir_names.h"
 
 #include <fmt/format.h>
 
 namespace attnc::dsl {
 
 using analysis::Range;
-using ir::Op;
 
 namespace {
 

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <initializer_list>
+#include <iterator>
 #include <string_view>
 
 namespace attnc {
@@ -24,39 +25,23 @@ enum class DType : uint8_t {
   E4M3, ///< fp8 with 4 bits of exponent, 3 of mantissa, and no infinities.
 };
 
+namespace detail {
+
+struct DTypeRow {
+  std::string_view name;
+  int64_t bytes;
+};
+constexpr DTypeRow kDTypes[] = {{"bool", 1}, {"u8", 1},  {"i8", 1},   {"i16", 2}, {"i32", 4},
+                                {"i64", 8},  {"f16", 2}, {"bf16", 2}, {"f32", 4}, {"e4m3", 1}};
+static_assert(std::size(kDTypes) == size_t(DType::E4M3) + 1);
+
+} // namespace detail
+
 /// Returns the bytes of one element.
-constexpr int64_t dtypeBytes(DType dtype) {
-  switch (dtype) {
-  case DType::Bool:
-  case DType::U8:
-  case DType::I8:
-  case DType::E4M3: return 1;
-  case DType::I16:
-  case DType::F16:
-  case DType::BF16: return 2;
-  case DType::I32:
-  case DType::F32: return 4;
-  case DType::I64: return 8;
-  }
-  return 0;
-}
+constexpr int64_t dtypeBytes(DType dtype) { return detail::kDTypes[size_t(dtype)].bytes; }
 
 /// Returns the spelling used in mods, on the command line and in messages: "bool", "u8", "i32", "bf16", ...
-constexpr std::string_view dtypeName(DType dtype) {
-  switch (dtype) {
-  case DType::Bool: return "bool";
-  case DType::U8: return "u8";
-  case DType::I8: return "i8";
-  case DType::I16: return "i16";
-  case DType::I32: return "i32";
-  case DType::I64: return "i64";
-  case DType::F16: return "f16";
-  case DType::BF16: return "bf16";
-  case DType::F32: return "f32";
-  case DType::E4M3: return "e4m3";
-  }
-  return "?";
-}
+constexpr std::string_view dtypeName(DType dtype) { return detail::kDTypes[size_t(dtype)].name; }
 
 /// A strided view of memory that somebody else owns. Strides are in elements, and may be 0 or negative.
 struct TensorView {

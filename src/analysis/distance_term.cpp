@@ -1,17 +1,11 @@
 #include "analysis/distance_term.h"
 
+#include "analysis/ir_names.h"
 #include "ir/levels.h"
 #include "ir/walk.h"
 
 namespace attnc::analysis {
 namespace {
-
-using ir::Level;
-using ir::Node;
-using ir::Op;
-using ir::ParamKind;
-using ir::Type;
-using ir::Value;
 
 constexpr size_t kMaxDepth = 64; // of the sum
 

@@ -1,6 +1,7 @@
 // The index is first copied into a module of its own, so the search costs only what the index needs.
 #include "analysis/example_search.h"
 
+#include "analysis/ir_names.h"
 #include "ir/conditions.h"
 #include "ir/interpreter.h"
 #include "ir/walk.h"
@@ -12,10 +13,6 @@
 #include <algorithm>
 
 namespace attnc::analysis {
-
-using ir::Op;
-using ir::ParamKind;
-using ir::Value;
 
 namespace {
 

@@ -3,6 +3,7 @@
 #include "analysis/gather_proofs.h"
 
 #include "analysis/example_search.h"
+#include "analysis/ir_names.h"
 #include "ir/printer.h"
 #include "ir/walk.h"
 
@@ -14,9 +15,6 @@
 
 namespace attnc::analysis {
 namespace {
-
-using ir::Op;
-using ir::Value;
 
 /// Returns an index as users know it: its own name, or "index".
 std::string nameOf(const ir::OperandNames& names, Value index) {

@@ -1,6 +1,7 @@
 #include "analysis/gradient_access.h"
 
 #include "analysis/intervals.h"
+#include "analysis/ir_names.h"
 #include "ir/walk.h"
 
 #include <llvm/ADT/STLExtras.h>
@@ -9,11 +10,6 @@
 
 namespace attnc::analysis {
 namespace {
-
-using ir::Node;
-using ir::Op;
-using ir::ParamKind;
-using ir::Value;
 
 constexpr int64_t kMaxExactFloat = int64_t(1) << 24;
 

@@ -1,14 +1,12 @@
 #include "analysis/grid_box.h"
 
+#include "analysis/ir_names.h"
 #include "ir/walk.h"
 
 #include <fmt/format.h>
 #include <llvm/ADT/STLExtras.h>
 
 namespace attnc::analysis {
-
-using ir::Node;
-using ir::ParamKind;
 
 std::string boxOutput(const char* what, size_t axis) { return fmt::format("box_{}_{}", what, axis); }
 

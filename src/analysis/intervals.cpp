@@ -2,6 +2,7 @@
 // file adds symbolic bounds and what the conditions of selects imply.
 #include "analysis/intervals.h"
 
+#include "analysis/ir_names.h"
 #include "ir/ir.h"
 #include "ir/levels.h"
 
@@ -11,11 +12,6 @@
 namespace attnc::analysis {
 
 using ir::Leaf;
-using ir::Level;
-using ir::Node;
-using ir::Op;
-using ir::Type;
-using ir::Value;
 
 namespace {
 

@@ -1,5 +1,6 @@
 #include "analysis/low_rank.h"
 
+#include "analysis/ir_names.h"
 #include "analysis/range.h"
 #include "ir/levels.h"
 #include "ir/loops.h"
@@ -9,13 +10,6 @@
 
 namespace attnc::analysis {
 namespace {
-
-using ir::Level;
-using ir::Node;
-using ir::Op;
-using ir::ParamKind;
-using ir::Type;
-using ir::Value;
 
 constexpr int64_t kManySquares = 4;                // in whose place products would gain
 constexpr int kMostDepth = 64, kMostVisits = 1024; // of a sum: nodes may be reached on many ways

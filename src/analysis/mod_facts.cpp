@@ -1,5 +1,6 @@
 #include "analysis/mod_facts.h"
 
+#include "analysis/ir_names.h"
 #include "analysis/monotony.h"
 #include "ir/levels.h"
 #include "ir/walk.h"
@@ -9,10 +10,6 @@
 
 namespace attnc::analysis {
 namespace {
-
-using ir::Level;
-using ir::Op;
-using ir::Value;
 
 /// What the score, its gradient and the mask contain.
 struct Contents {

@@ -1,14 +1,10 @@
 #include "analysis/monotony.h"
 
+#include "analysis/ir_names.h"
+
 #include <llvm/ADT/STLExtras.h>
 
 namespace attnc::analysis {
-
-using ir::Node;
-using ir::Op;
-using ir::ParamKind;
-using ir::Type;
-using ir::Value;
 
 namespace {
 

@@ -1,5 +1,6 @@
 #include "analysis/position_slices.h"
 
+#include "analysis/ir_names.h"
 #include "ir/ir.h"
 #include "ir/walk.h"
 
@@ -8,12 +9,6 @@
 #include <tuple>
 
 namespace attnc::analysis {
-
-using ir::Node;
-using ir::Op;
-using ir::ParamKind;
-using ir::Type;
-using ir::Value;
 
 std::optional<TokenCount> times(const TokenCount& a, const TokenCount& b) {
   if (a.constant * b.constant > ir::kMaxExtent) return std::nullopt;

@@ -2,6 +2,7 @@
 // never wrap themselves.
 #include "analysis/range.h"
 
+#include "analysis/ir_names.h"
 #include "ir/semantics.h"
 
 #include <algorithm>
@@ -13,8 +14,6 @@
 
 namespace attnc::analysis {
 
-using ir::Op;
-using ir::Type;
 using Wide = __int128;
 
 namespace {
@@ -303,19 +302,10 @@ Range Range::ofConst(const ir::Module& module, ir::Value value) {
 }
 
 Range Range::ofElement(DType dtype) {
-  switch (dtype) {
-  case DType::Bool: return full(Type::Bool);
-  case DType::U8: return integers(Type::I32, 0, UINT8_MAX);
-  case DType::I8: return integers(Type::I32, INT8_MIN, INT8_MAX);
-  case DType::I16: return integers(Type::I32, INT16_MIN, INT16_MAX);
-  case DType::I32: return full(Type::I32);
-  case DType::I64: return full(Type::I64);
-  case DType::F16:
-  case DType::BF16:
-  case DType::E4M3:
-  case DType::F32: return full(Type::F32);
-  }
-  return full(Type::F32);
+  if (dtype == DType::U8) return integers(Type::I32, 0, UINT8_MAX);
+  if (dtype == DType::I8) return integers(Type::I32, INT8_MIN, INT8_MAX);
+  if (dtype == DType::I16) return integers(Type::I32, INT16_MIN, INT16_MAX);
+  return full(ir::loadedType(dtype));
 }
 
 Range join(const Range& a, const Range& b) {

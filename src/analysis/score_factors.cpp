@@ -1,5 +1,6 @@
 #include "analysis/score_factors.h"
 
+#include "analysis/ir_names.h"
 #include "ir/levels.h"
 #include "ir/walk.h"
 
@@ -7,11 +8,6 @@
 
 namespace attnc::analysis {
 namespace {
-
-using ir::Level;
-using ir::Node;
-using ir::Op;
-using ir::Value;
 
 bool isOdd(Op op) {
   switch (op) {

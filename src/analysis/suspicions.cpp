@@ -1,6 +1,7 @@
 #include "analysis/suspicions.h"
 
 #include "analysis/intervals.h"
+#include "analysis/ir_names.h"
 #include "ir/walk.h"
 
 #include <fmt/format.h>
@@ -11,10 +12,6 @@
 namespace attnc::analysis {
 namespace {
 
-using ir::Node;
-using ir::Op;
-using ir::Type;
-using ir::Value;
 using Kind = Suspicion::Kind;
 
 /// Larger finite numbers stand for an infinity: -1e4 in fp16 models, finfo.min elsewhere.

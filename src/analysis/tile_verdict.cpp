@@ -1,15 +1,12 @@
 #include "analysis/tile_verdict.h"
 
+#include "analysis/ir_names.h"
 #include "ir/levels.h"
 #include "ir/walk.h"
 
 namespace attnc::analysis {
 
 using ir::Leaf;
-using ir::Op;
-using ir::ParamKind;
-using ir::Type;
-using ir::Value;
 
 Range TileJudge::leaf(uint32_t id, const ir::Bindings& bindings) const {
   const ir::Node& node = (*module)[{id}];

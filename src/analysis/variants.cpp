@@ -1,5 +1,6 @@
 #include "analysis/variants.h"
 
+#include "analysis/ir_names.h"
 #include "ir/levels.h"
 #include "ir/walk.h"
 
@@ -8,9 +9,6 @@
 #include <set>
 
 namespace attnc::analysis {
-
-using ir::Op;
-using ir::Value;
 
 std::optional<Variants> findVariants(const ir::Module& module) {
   llvm::SmallVector<Value, 3> roots;

@@ -1,4 +1,5 @@
 #include "analysis/wrap_example.h"
+#include "analysis/ir_names.h"
 
 #include <fmt/format.h>
 #include <llvm/ADT/STLExtras.h>
@@ -7,7 +8,6 @@
 namespace attnc::analysis {
 namespace {
 
-using ir::Op;
 using Wide = __int128;
 
 /// Returns numbers of a range, small ones first.

@@ -234,50 +234,10 @@ const std::vector<std::string>& warningIds() { return dsl::warningIds(); }
 
 struct ModAccess {
   static const Mod::Impl& implOf(const Mod& mod) { return *mod.impl; }
-
-  static Expected<Mod> forwardMod(const Mod& mod) {
-    if (!passes::hasGradientStops(mod.module())) return mod;
-    ir::Module module = mod.module();
-    ATTNC_TRY(passes::removeGradientStops(module));
-    return Mod(std::make_shared<const Mod::Impl>(std::move(module), mod.impl->traced, mod.impl->source));
-  }
-
-  static Expected<Mod> maskedByScore(const Mod& mod) {
-    if (!mod.module().liftsMasks) return mod;
-    ir::Module traced = mod.impl->traced;
-    traced.keepsMasks = true;
-    ir::Module module = traced;
-    ATTNC_TRY(passes::runPipeline(module));
-    return Mod(std::make_shared<const Mod::Impl>(std::move(module), std::move(traced), mod.impl->source));
-  }
-
-  static Expected<Mod> sequencesMod(const Mod& mod, passes::SequenceForm form, const ir::Pins& pins) {
-    ir::Module module = mod.impl->traced;
-    ATTNC_TRY(passes::runPipeline(module, {.pins = pins, .sequences = form}));
-    return Mod(std::make_shared<const Mod::Impl>(std::move(module), mod.impl->traced, mod.impl->source));
-  }
-
-  static Expected<Mod> placedMod(const Mod& mod, passes::RowPlaces places, bool keepsSink) {
-    ATTNC_TRY_AS(traced, passes::placeRows(mod.impl->traced, places));
-    if (!keepsSink) traced->dropOutput(ir::kSink);
-    ir::Module module = *traced;
-    ATTNC_TRY(passes::runPipeline(module));
-    return Mod(std::make_shared<const Mod::Impl>(std::move(module), *std::move(traced), mod.impl->source));
-  }
-
-  static Expected<Mod> gradientMod(const Mod& mod, const std::set<std::string>& captures, bool withTangents,
-                                   bool withOutputs) {
-    const std::vector<std::string> wanted(captures.begin(), captures.end()),
-        floats = passes::floatCaptures(mod.module());
-    for (const std::string& name : wanted)
-      if (!llvm::is_contained(floats, name))
-        return Error::environment(
-            fmt::format("a gradient of {} is asked for, which is no float that {} captures", name, mod.name()),
-            floats.empty() ? "it captures none" : fmt::format("it captures {}", fmt::join(floats, ", ")));
-    ATTNC_TRY_AS(gradients, passes::differentiate(mod.module(), wanted, {}, withTangents, withOutputs));
-    return Mod(std::make_shared<const Mod::Impl>(
-        std::move(gradients->module), mod.impl->traced, mod.impl->source,
-        ir::CaptureGradients{wanted, std::move(gradients->captures), passes::hasGradientStops(mod.module())}));
+  /// Makes a mod from what passes made of another one.
+  static Mod make(ir::Module module, ir::Module traced, const Mod& from, ir::CaptureGradients gradients = {}) {
+    return Mod(std::make_shared<const Mod::Impl>(std::move(module), std::move(traced), from.impl->source,
+                                                 std::move(gradients)));
   }
 };
 
@@ -298,20 +258,48 @@ Expected<Mod> Mod::pinned(const std::map<std::string, int64_t>& pins) const {
   });
 }
 
-Expected<Mod> forwardMod(const Mod& mod) { return ModAccess::forwardMod(mod); }
+Expected<Mod> forwardMod(const Mod& mod) {
+  if (!passes::hasGradientStops(mod.module())) return mod;
+  ir::Module module = mod.module();
+  ATTNC_TRY(passes::removeGradientStops(module));
+  return ModAccess::make(std::move(module), tracedModule(mod), mod);
+}
 
-Expected<Mod> maskedByScore(const Mod& mod) { return ModAccess::maskedByScore(mod); }
+Expected<Mod> maskedByScore(const Mod& mod) {
+  if (!mod.module().liftsMasks) return mod;
+  ir::Module traced = tracedModule(mod);
+  traced.keepsMasks = true;
+  ir::Module module = traced;
+  ATTNC_TRY(passes::runPipeline(module));
+  return ModAccess::make(std::move(module), std::move(traced), mod);
+}
 
 Expected<Mod> sequencesMod(const Mod& mod, passes::SequenceForm form, const std::map<std::string, int64_t>& pins) {
-  return ModAccess::sequencesMod(mod, form, pins);
+  ir::Module module = tracedModule(mod);
+  ATTNC_TRY(passes::runPipeline(module, {.pins = pins, .sequences = form}));
+  return ModAccess::make(std::move(module), tracedModule(mod), mod);
 }
 
 Expected<Mod> placedMod(const Mod& mod, passes::RowPlaces places, bool keepsSink) {
-  return onOwnStack([&] { return ModAccess::placedMod(mod, places, keepsSink); });
+  return onOwnStack([&]() -> Expected<Mod> {
+    ATTNC_TRY_AS(traced, passes::placeRows(tracedModule(mod), places));
+    if (!keepsSink) traced->dropOutput(ir::kSink);
+    ir::Module module = *traced;
+    ATTNC_TRY(passes::runPipeline(module));
+    return ModAccess::make(std::move(module), *std::move(traced), mod);
+  });
 }
 
 Expected<Mod> gradientMod(const Mod& mod, const std::set<std::string>& captures, bool withTangents, bool withOutputs) {
-  return ModAccess::gradientMod(mod, captures, withTangents, withOutputs);
+  const std::vector<std::string> wanted(captures.begin(), captures.end()), floats = passes::floatCaptures(mod.module());
+  for (const std::string& name : wanted)
+    if (!llvm::is_contained(floats, name))
+      return Error::environment(
+          fmt::format("a gradient of {} is asked for, which is no float that {} captures", name, mod.name()),
+          floats.empty() ? "it captures none" : fmt::format("it captures {}", fmt::join(floats, ", ")));
+  ATTNC_TRY_AS(gradients, passes::differentiate(mod.module(), wanted, {}, withTangents, withOutputs));
+  return ModAccess::make(std::move(gradients->module), tracedModule(mod), mod,
+                         {wanted, std::move(gradients->captures), passes::hasGradientStops(mod.module())});
 }
 
 Expected<std::set<std::string>> reachedCaptures(const Mod& mod, bool ofOutputs) {

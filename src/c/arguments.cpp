@@ -17,19 +17,16 @@ std::string Place::text() const {
   return member.empty() ? text : fmt::format("{}.{}", text, member);
 }
 
-void Arguments::refuse(const Place& place, std::string_view observed) {
-  if (ok()) reason = fmt::format("{} {}", place.text(), observed);
+void refuse(const Place& place, std::string_view observed) {
+  throw Refusal{fmt::format("{} {}", place.text(), observed)};
 }
 
-bool Arguments::given(const void* pointer, const Place& place) {
+void need(const void* pointer, const Place& place) {
   if (!pointer) refuse(place, "is NULL");
-  return pointer;
 }
 
-bool checkIndex(Arguments& arguments, size_t index, size_t count) {
-  if (index < count) return true;
-  arguments.refuse("index", fmt::format("is {}, there are {}", index, count));
-  return false;
+void checkIndex(size_t index, size_t count) {
+  if (index >= count) refuse("index", fmt::format("is {}, there are {}", index, count));
 }
 
 } // namespace attnc::c

@@ -22,21 +22,18 @@ struct Place {
   std::string text() const;
 };
 
-/// What is wrong with the arguments of a call; the first finding is kept. After a refusal, readers go on with defaults,
-/// and the caller checks ok() before it does anything.
-class Arguments {
-public:
-  bool ok() const { return reason.empty(); }
-  const std::string& why() const { return reason; }
-  void refuse(const Place& place, std::string_view observed);
-  /// Whether the pointer is not NULL; refuses it if it is.
-  bool given(const void* pointer, const Place& place);
-
-private:
-  std::string reason;
+/// What is wrong with an argument. Ends a call: call() catches it.
+struct Refusal {
+  std::string why;
 };
 
-/// Checks that an element of this index exists.
-bool checkIndex(Arguments& arguments, size_t index, size_t count);
+/// Throws a Refusal.
+[[noreturn]] void refuse(const Place& place, std::string_view observed);
+
+/// Refuses NULL.
+void need(const void* pointer, const Place& place);
+
+/// Refuses an index of which there is no element.
+void checkIndex(size_t index, size_t count);
 
 } // namespace attnc::c

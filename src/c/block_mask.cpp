@@ -15,8 +15,8 @@
 namespace attnc::c {
 namespace {
 
-BlockMask::Lists readWithColumns(Arguments& arguments, int32_t withColumns) {
-  return readFlag(arguments, withColumns, "with_columns") ? BlockMask::Lists::ByRowAndColumn : BlockMask::Lists::ByRow;
+BlockMask::Lists readWithColumns(int32_t withColumns) {
+  return readFlag(withColumns, "with_columns") ? BlockMask::Lists::ByRowAndColumn : BlockMask::Lists::ByRow;
 }
 
 /// Copies `lists` lists of one kind, whose indices may be compacted, into dense ones of `longest` indices.
@@ -38,18 +38,16 @@ attnc_status attnc_block_mask_build(const attnc_mod* mod, const attnc_capture* c
                                     const attnc_problem* problem, const attnc_block_mask_shape* shape,
                                     attnc_block_mask** mask) {
   const std::initializer_list<Needed> needed = {{mod, "mod"}, {problem, "problem"}, {shape, "shape"}, {mask, "mask"}};
-  return call(needed, [&](Arguments& arguments) -> Status {
+  return call(needed, [&] {
     Captures values;
-    readCaptures(arguments, captures, capture_count, "captures", values);
-    if (!arguments.ok()) return {};
+    readCaptures(captures, capture_count, "captures", values);
     return give(BlockMask::build(mod->mod, values, readProblem(*problem), readShape(*shape)), mask);
   });
 }
 
 attnc_status attnc_block_mask_from_lists(const attnc_block_mask_view* lists, attnc_block_mask** mask) {
-  return call({{lists, "lists"}, {mask, "mask"}}, [&](Arguments& arguments) -> Status {
-    const std::optional<BlockMaskView> view = readLists(arguments, lists, "lists");
-    if (!arguments.ok()) return {};
+  return call({{lists, "lists"}, {mask, "mask"}}, [&] {
+    const std::optional<BlockMaskView> view = readLists(lists, "lists");
     return give(BlockMask::fromLists(*view), mask);
   });
 }
@@ -62,12 +60,11 @@ attnc_status attnc_block_mask_with_columns(const attnc_block_mask* mask, attnc_b
 void attnc_block_mask_destroy(attnc_block_mask* mask) { delete mask; }
 
 attnc_status attnc_block_mask_get_view(const attnc_block_mask* mask, attnc_block_mask_view* view) {
-  return tell({{mask, "mask"}}, view, "view",
-              [&](Arguments&, attnc_block_mask_view& all) { all = toC(mask->mask.view()); });
+  return tell({{mask, "mask"}}, view, "view", [&](attnc_block_mask_view& all) { all = toC(mask->mask.view()); });
 }
 
 attnc_status attnc_block_mask_get_info(const attnc_block_mask* mask, attnc_block_mask_info* info) {
-  return tell({{mask, "mask"}}, info, "info", [&](Arguments&, attnc_block_mask_info& all) {
+  return tell({{mask, "mask"}}, info, "info", [&](attnc_block_mask_info& all) {
     all.live_blocks = mask->mask.liveBlocks();
     all.full_blocks = mask->mask.fullBlocks();
     all.sparsity = mask->mask.sparsity();
@@ -76,9 +73,8 @@ attnc_status attnc_block_mask_get_info(const attnc_block_mask* mask, attnc_block
 
 attnc_status attnc_block_mask_text(const attnc_block_mask* mask, int64_t batch, int64_t head, int64_t limit,
                                    char* buffer, size_t capacity, size_t* length) {
-  return call({{mask, "mask"}, {length, "length"}}, [&](Arguments& arguments) -> Status {
-    if (capacity) arguments.given(buffer, "buffer");
-    if (!arguments.ok()) return {};
+  return call({{mask, "mask"}, {length, "length"}}, [&]() -> Status {
+    if (capacity) need(buffer, "buffer");
     const std::string text = mask->mask.toString(batch, head, limit);
     *length = text.size();
     if (!capacity) return {};
@@ -90,9 +86,8 @@ attnc_status attnc_block_mask_text(const attnc_block_mask* mask, int64_t batch, 
 }
 
 attnc_status attnc_block_mask_storage_bytes(const attnc_block_mask_shape* shape, int32_t with_columns, size_t* bytes) {
-  return call({{shape, "shape"}, {bytes, "bytes"}}, [&](Arguments& arguments) -> Status {
-    const BlockMask::Lists lists = readWithColumns(arguments, with_columns);
-    if (!arguments.ok()) return {};
+  return call({{shape, "shape"}, {bytes, "bytes"}}, [&]() -> Status {
+    const BlockMask::Lists lists = readWithColumns(with_columns);
     const BlockMaskShape extents = readShape(*shape);
     ATTNC_TRY(plan::checkShape(extents));
     *bytes = BlockMask::storageBytes(extents, lists);
@@ -102,20 +97,18 @@ attnc_status attnc_block_mask_storage_bytes(const attnc_block_mask_shape* shape,
 
 attnc_status attnc_block_mask_view_into(void* storage, const attnc_block_mask_shape* shape, int32_t with_columns,
                                         attnc_block_mask_view* view) {
-  return call({{storage, "storage"}, {shape, "shape"}}, [&](Arguments& arguments) -> Status {
-    const BlockMask::Lists lists = readWithColumns(arguments, with_columns);
-    if (!arguments.ok()) return {};
+  return call({{storage, "storage"}, {shape, "shape"}}, [&]() -> Status {
+    const BlockMask::Lists lists = readWithColumns(with_columns);
     const BlockMaskShape extents = readShape(*shape);
     ATTNC_TRY(plan::checkShape(extents));
-    writeStruct(arguments, toC(BlockMask::viewInto(storage, extents, lists)), view, "view");
+    writeStruct(toC(BlockMask::viewInto(storage, extents, lists)), view, "view");
     return {};
   });
 }
 
 attnc_status attnc_block_mask_write(const attnc_block_mask* mask, int32_t with_columns, void* storage, size_t bytes) {
-  return call({{mask, "mask"}, {storage, "storage"}}, [&](Arguments& arguments) -> Status {
-    const BlockMask::Lists lists = readWithColumns(arguments, with_columns);
-    if (!arguments.ok()) return {};
+  return call({{mask, "mask"}, {storage, "storage"}}, [&]() -> Status {
+    const BlockMask::Lists lists = readWithColumns(with_columns);
     const BlockMaskView from = mask->mask.view();
     const BlockMaskShape& shape = from.shape;
     const size_t needed = BlockMask::storageBytes(shape, lists);

@@ -33,6 +33,15 @@ attnc_status outOfMemory() noexcept {
   return ATTNC_ERROR_MEMORY;
 }
 
+/// Returns what keep() returns; another status if it runs out of memory.
+template <class Keep> attnc_status kept(Keep keep) noexcept {
+  try {
+    return keep();
+  } catch (...) {
+    return outOfMemory();
+  }
+}
+
 } // namespace
 
 attnc_diagnostic toC(const Diagnostic& found) {
@@ -48,37 +57,27 @@ attnc_diagnostic toC(const Diagnostic& found) {
 }
 
 attnc_status failed(Error error) noexcept {
-  try {
+  return kept([&] {
     error.message = readableLines(error.message); // it may contain names from the caller or a file
     error.remedy = readableLines(error.remedy);
-  } catch (...) {
-    return outOfMemory();
-  }
-  lastError.error = std::move(error);
-  lastError.outOfMemory = false;
-  return statusOf(lastError.error.blame);
-}
-
-attnc_status refused(const Arguments& arguments) noexcept {
-  try {
-    failed(Error::environment(arguments.why()));
-    return ATTNC_ERROR_ARGUMENT;
-  } catch (...) {
-    return outOfMemory();
-  }
+    lastError.error = std::move(error);
+    lastError.outOfMemory = false;
+    return statusOf(lastError.error.blame);
+  });
 }
 
 attnc_status caught() noexcept {
   try {
     throw;
+  } catch (const Refusal& refusal) {
+    return kept([&]() -> attnc_status {
+      failed(Error::environment(refusal.why));
+      return ATTNC_ERROR_ARGUMENT;
+    });
   } catch (const std::bad_alloc&) {
     return outOfMemory();
   } catch (const std::exception& exception) {
-    try {
-      return failed(Error::internal(exception.what()));
-    } catch (...) {
-      return outOfMemory();
-    }
+    return kept([&] { return failed(Error::internal(exception.what())); });
   } catch (...) {
     return outOfMemory(); // our code throws nothing else
   }
@@ -112,8 +111,11 @@ size_t attnc_last_diagnostic_count(void) { return lastError.outOfMemory ? 0 : la
 
 attnc_status attnc_last_diagnostic(size_t index, attnc_diagnostic* diagnostic) {
   // Not a call(): an error here must not replace the error that the caller asks about.
-  Arguments arguments;
-  if (!diagnostic || index >= attnc_last_diagnostic_count()) return ATTNC_ERROR_ARGUMENT;
-  const attnc_diagnostic all = toC(lastError.error.diagnostics[index]);
-  return writeStruct(arguments, all, diagnostic, "diagnostic") ? ATTNC_OK : ATTNC_ERROR_ARGUMENT;
+  try {
+    checkIndex(index, attnc_last_diagnostic_count());
+    writeStruct(toC(lastError.error.diagnostics[index]), diagnostic, "diagnostic");
+    return ATTNC_OK;
+  } catch (...) {
+    return ATTNC_ERROR_ARGUMENT;
+  }
 }

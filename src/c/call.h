@@ -7,7 +7,6 @@
 #include "c/arguments.h"
 
 #include <initializer_list>
-#include <type_traits>
 #include <utility>
 
 namespace attnc::c {
@@ -17,21 +16,8 @@ attnc_diagnostic toC(const Diagnostic& found);
 
 /// Keeps the thread's last error, and returns its status.
 attnc_status failed(Error error) noexcept;
-attnc_status refused(const Arguments& arguments) noexcept;
-/// The same for the exception that is being handled.
+/// The same for the exception that is being handled, such as a Refusal.
 attnc_status caught() noexcept;
-
-/// Runs body(arguments), which returns a Status. A refusal of arguments takes precedence over that Status.
-template <class Body> attnc_status call(Body&& body) noexcept {
-  try {
-    Arguments arguments;
-    Status status = body(arguments);
-    if (!arguments.ok()) return refused(arguments);
-    return status ? ATTNC_OK : failed(std::move(status).error());
-  } catch (...) {
-    return caught();
-  }
-}
 
 /// A pointer that a call needs, and its name.
 struct Needed {
@@ -39,16 +25,15 @@ struct Needed {
   const char* name;
 };
 
-/// Does the same if no pointer is NULL. The body may do without `arguments`.
+/// Runs body(), which returns a Status, unless a pointer is NULL.
 template <class Body> attnc_status call(std::initializer_list<Needed> all, Body&& body) noexcept {
-  return call([&](Arguments& arguments) -> Status {
-    for (const auto& [pointer, name] : all) arguments.given(pointer, name);
-    if (!arguments.ok()) return {};
-    if constexpr (std::is_invocable_v<Body, Arguments&>)
-      return body(arguments);
-    else
-      return body();
-  });
+  try {
+    for (const auto& [pointer, name] : all) need(pointer, name);
+    Status status = body();
+    return status ? ATTNC_OK : failed(std::move(status).error());
+  } catch (...) {
+    return caught();
+  }
 }
 
 /// Whether the pointer is not NULL; else it is the thread's last error.

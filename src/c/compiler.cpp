@@ -11,17 +11,16 @@
 namespace attnc::c {
 namespace {
 
-CompilerOptions readCompilerOptions(Arguments& arguments, const attnc_compiler_options* given) {
-  attnc_compiler_options all;
+CompilerOptions readCompilerOptions(const attnc_compiler_options* given) {
+  const attnc_compiler_options all = readStruct(given, "options");
   CompilerOptions options;
-  if (!readStruct(arguments, given, all, "options")) return options;
   if (all.cache_directory) options.cacheDirectory = all.cache_directory;
   if (all.nvrtc_path) options.nvrtcPath = all.nvrtc_path;
-  options.cacheMode = readCacheMode(arguments, all.cache_mode, {"options", "cache_mode"});
-  options.noCompile = readFlag(arguments, all.no_compile, {"options", "no_compile"});
-  if (all.max_work < 0) arguments.refuse({"options", "max_work"}, fmt::format("is {}", all.max_work));
+  options.cacheMode = readCacheMode(all.cache_mode, {"options", "cache_mode"});
+  options.noCompile = readFlag(all.no_compile, {"options", "no_compile"});
+  if (all.max_work < 0) refuse({"options", "max_work"}, fmt::format("is {}", all.max_work));
   options.maxWork = all.max_work;
-  options.packs = readTexts(arguments, all.packs, all.pack_count, {"options", "packs"});
+  options.packs = readTexts(all.packs, all.pack_count, {"options", "packs"});
   if (all.log)
     options.log = [log = all.log, user = all.log_user](LogLevel level, std::string_view line) {
       log(user, toC(level), std::string(line).c_str());
@@ -62,9 +61,8 @@ using namespace attnc;
 using namespace attnc::c;
 
 attnc_status attnc_compiler_create(const attnc_compiler_options* options, attnc_compiler** compiler) {
-  return call({{compiler, "compiler"}}, [&](Arguments& arguments) -> Status {
-    CompilerOptions how = readCompilerOptions(arguments, options);
-    if (!arguments.ok()) return {};
+  return call({{compiler, "compiler"}}, [&]() -> Status {
+    CompilerOptions how = readCompilerOptions(options);
     *compiler = new attnc_compiler{Compiler(std::move(how))};
     return {};
   });
@@ -74,9 +72,8 @@ void attnc_compiler_destroy(attnc_compiler* compiler) { delete compiler; }
 
 attnc_status attnc_plan_create(const attnc_compiler* compiler, const attnc_mod* mod,
                                const attnc_kernel_options* options, attnc_plan** plan) {
-  return call({{compiler, "compiler"}, {mod, "mod"}, {plan, "plan"}}, [&](Arguments& arguments) -> Status {
-    const KernelOptions how = readKernelOptions(arguments, options, "options");
-    if (!arguments.ok()) return {};
+  return call({{compiler, "compiler"}, {mod, "mod"}, {plan, "plan"}}, [&] {
+    const KernelOptions how = readKernelOptions(options, "options");
     return give(compiler->compiler.plan(mod->mod, how), plan);
   });
 }
@@ -84,12 +81,11 @@ attnc_status attnc_plan_create(const attnc_compiler* compiler, const attnc_mod* 
 void attnc_plan_destroy(attnc_plan* plan) { delete plan; }
 
 attnc_status attnc_plan_get_options(const attnc_plan* plan, attnc_kernel_options* options) {
-  return tell({{plan, "plan"}}, options, "options",
-              [&](Arguments&, attnc_kernel_options& all) { all = plan->options.view(); });
+  return tell({{plan, "plan"}}, options, "options", [&](attnc_kernel_options& all) { all = plan->options.view(); });
 }
 
 attnc_status attnc_plan_get_info(const attnc_plan* plan, attnc_plan_info* info) {
-  return tell({{plan, "plan"}}, info, "info", [&](Arguments&, attnc_plan_info& all) {
+  return tell({{plan, "plan"}}, info, "info", [&](attnc_plan_info& all) {
     const Plan& from = plan->plan;
     all.passed_over = from.passedOver().c_str();
     all.tile = from.tile().c_str();
@@ -109,8 +105,8 @@ void attnc_source_destroy(attnc_source* source) { delete source; }
 size_t attnc_source_stage_count(const attnc_source* source) { return source ? source->stages.size() : 0; }
 
 attnc_status attnc_source_get_stage(const attnc_source* source, size_t index, attnc_source_stage* stage) {
-  return tell({{source, "source"}}, stage, "stage", [&](Arguments& arguments, attnc_source_stage& all) {
-    if (!checkIndex(arguments, index, source->stages.size())) return;
+  return tell({{source, "source"}}, stage, "stage", [&](attnc_source_stage& all) {
+    checkIndex(index, source->stages.size());
     const attnc_source::Stage& held = *source->stages[index];
     const KernelSource& from = held.source;
     all.entry = from.entry.c_str();
@@ -144,8 +140,8 @@ void attnc_compiled_destroy(attnc_compiled* compiled) { delete compiled; }
 size_t attnc_compiled_stage_count(const attnc_compiled* compiled) { return compiled ? compiled->stages.size() : 0; }
 
 attnc_status attnc_compiled_get_stage(const attnc_compiled* compiled, size_t index, attnc_compiled_stage* stage) {
-  return tell({{compiled, "compiled"}}, stage, "stage", [&](Arguments& arguments, attnc_compiled_stage& all) {
-    if (!checkIndex(arguments, index, compiled->stages.size())) return;
+  return tell({{compiled, "compiled"}}, stage, "stage", [&](attnc_compiled_stage& all) {
+    checkIndex(index, compiled->stages.size());
     const CompiledKernel& from = *compiled->stages[index];
     all.entry = from.entry.c_str();
     all.template_name = from.templateName.c_str();
@@ -175,10 +171,10 @@ size_t attnc_family_count(attnc_pass pass) {
 }
 
 attnc_status attnc_get_family(attnc_pass pass, size_t index, attnc_family_info* info) {
-  return tell({}, info, "info", [&](Arguments& arguments, attnc_family_info& all) {
+  return tell({}, info, "info", [&](attnc_family_info& all) {
     const auto* families = familiesOfPass(pass);
-    if (!families) return arguments.refuse("pass", fmt::format("is {}, which is none", pass));
-    if (!checkIndex(arguments, index, families->size())) return;
+    if (!families) refuse("pass", fmt::format("is {}, which is none", pass));
+    checkIndex(index, families->size());
     const FamilyRow& row = (*families)[index];
     all.arch = row.arch.c_str();
     all.layouts = row.layouts.c_str();

@@ -17,17 +17,16 @@ template <class Enumerator> std::optional<Enumerator> find(Enumerator last, int3
   return Enumerator(found);
 }
 
-void refuseEnumerator(Arguments& arguments, int32_t number, const Place& place, const char* what) {
-  arguments.refuse(place, fmt::format("is {}, which is no {}", number, what));
+[[noreturn]] void refuseEnumerator(int32_t number, const Place& place, const char* what) {
+  refuse(place, fmt::format("is {}, which is no {}", number, what));
 }
 
-/// Returns an enumerator; for a number that is none, refuses it and returns the default.
+/// Returns an enumerator. Refuses a number that is none.
 template <class Enumerator>
-Enumerator readEnumerator(Arguments& arguments, Enumerator last, int32_t number, const Place& place, const char* what,
-                          Enumerator byDefault = {}) {
+Enumerator readEnumerator(Enumerator last, int32_t number, const Place& place, const char* what) {
   const std::optional<Enumerator> found = find(last, number);
-  if (!found) refuseEnumerator(arguments, number, place, what);
-  return found.value_or(byDefault);
+  if (!found) refuseEnumerator(number, place, what);
+  return *found;
 }
 
 } // namespace
@@ -42,55 +41,49 @@ attnc_block_mask_shape toC(const BlockMaskShape& shape) {
 
 std::optional<DType> dtypeOf(attnc_dtype dtype) { return find(DType::E4M3, dtype); }
 std::optional<Family> familyOf(attnc_family family) { return find(kAllFamilies.back(), family); }
-std::optional<QueryOffsets> offsetsOf(attnc_query_offsets offsets) { return find(QueryOffsets::Tensor, offsets); }
 
-DType readDtype(Arguments& arguments, attnc_dtype dtype, const Place& place) {
-  return readEnumerator(arguments, DType::E4M3, dtype, place, "dtype", DType::F32);
+DType readDtype(attnc_dtype dtype, const Place& place) { return readEnumerator(DType::E4M3, dtype, place, "dtype"); }
+
+Family readFamily(attnc_family family, const Place& place) {
+  return readEnumerator(kAllFamilies.back(), family, place, "family");
 }
 
-Family readFamily(Arguments& arguments, attnc_family family, const Place& place) {
-  return readEnumerator(arguments, kAllFamilies.back(), family, place, "family", Family::Auto);
+KernelKind readKind(attnc_kernel_kind kind, const Place& place) {
+  return readEnumerator(KernelKind::Decode, kind, place, "kind of kernel");
 }
 
-KernelKind readKind(Arguments& arguments, attnc_kernel_kind kind, const Place& place) {
-  return readEnumerator(arguments, KernelKind::Decode, kind, place, "kind of kernel");
-}
-
-std::optional<QueryOffsets> readOffsets(Arguments& arguments, attnc_query_offsets offsets, const Place& place) {
-  const std::optional<QueryOffsets> found = offsetsOf(offsets);
-  if (!found && offsets != ATTNC_OFFSETS_DEFAULT) refuseEnumerator(arguments, offsets, place, "kind of offsets");
+std::optional<QueryOffsets> readOffsets(attnc_query_offsets offsets, const Place& place) {
+  const std::optional<QueryOffsets> found = find(QueryOffsets::Tensor, offsets);
+  if (!found && offsets != ATTNC_OFFSETS_DEFAULT) refuseEnumerator(offsets, place, "kind of offsets");
   return found;
 }
 
-std::optional<CompilerOptions::CacheMode> readCacheMode(Arguments& arguments, attnc_cache_mode mode,
-                                                        const Place& place) {
+std::optional<CompilerOptions::CacheMode> readCacheMode(attnc_cache_mode mode, const Place& place) {
   switch (mode) {
   case ATTNC_CACHE_DEFAULT: return {};
   case ATTNC_CACHE_READ_WRITE: return CompilerOptions::CacheMode::ReadWrite;
   case ATTNC_CACHE_READ_ONLY: return CompilerOptions::CacheMode::ReadOnly;
   case ATTNC_CACHE_OFF: return CompilerOptions::CacheMode::Off;
   }
-  refuseEnumerator(arguments, mode, place, "cache mode");
-  return {};
+  refuseEnumerator(mode, place, "cache mode");
 }
 
-std::optional<bool> readDecode(Arguments& arguments, attnc_decode decode, const Place& place) {
+std::optional<bool> readDecode(attnc_decode decode, const Place& place) {
   switch (decode) {
   case ATTNC_DECODE_DEFAULT: return {};
   case ATTNC_DECODE_ALWAYS: return true;
   case ATTNC_DECODE_NEVER: return false;
   }
-  refuseEnumerator(arguments, decode, place, "choice of decode kernels");
-  return {};
+  refuseEnumerator(decode, place, "choice of decode kernels");
 }
 
-bool readFlag(Arguments& arguments, int64_t flag, const Place& place) {
-  if (flag != 0 && flag != 1) arguments.refuse(place, fmt::format("is {}, expected 0 or 1", flag));
+bool readFlag(int64_t flag, const Place& place) {
+  if (flag != 0 && flag != 1) refuse(place, fmt::format("is {}, expected 0 or 1", flag));
   return flag == 1;
 }
 
-void readReserved(Arguments& arguments, int32_t reserved, const Place& place) {
-  if (reserved != 0) arguments.refuse(place, fmt::format("is {}, expected 0", reserved));
+void readReserved(int32_t reserved, const Place& place) {
+  if (reserved != 0) refuse(place, fmt::format("is {}, expected 0", reserved));
 }
 
 ProblemShape readProblem(const attnc_problem& problem) {

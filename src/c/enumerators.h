@@ -23,23 +23,21 @@ attnc_block_mask_shape toC(const BlockMaskShape& shape);
 /// Unset for numbers that are not enumerators, and for the DEFAULT enumerators.
 std::optional<DType> dtypeOf(attnc_dtype dtype);
 std::optional<Family> familyOf(attnc_family family);
-std::optional<QueryOffsets> offsetsOf(attnc_query_offsets offsets);
 
 // These refuse numbers that are not enumerators, and then return the C++ default.
-DType readDtype(Arguments& arguments, attnc_dtype dtype, const Place& place);
-Family readFamily(Arguments& arguments, attnc_family family, const Place& place);
-KernelKind readKind(Arguments& arguments, attnc_kernel_kind kind, const Place& place);
+DType readDtype(attnc_dtype dtype, const Place& place);
+Family readFamily(attnc_family family, const Place& place);
+KernelKind readKind(attnc_kernel_kind kind, const Place& place);
 /// Unset for ATTNC_OFFSETS_DEFAULT.
-std::optional<QueryOffsets> readOffsets(Arguments& arguments, attnc_query_offsets offsets, const Place& place);
+std::optional<QueryOffsets> readOffsets(attnc_query_offsets offsets, const Place& place);
 /// Unset for ATTNC_CACHE_DEFAULT.
-std::optional<CompilerOptions::CacheMode> readCacheMode(Arguments& arguments, attnc_cache_mode mode,
-                                                        const Place& place);
+std::optional<CompilerOptions::CacheMode> readCacheMode(attnc_cache_mode mode, const Place& place);
 /// Accepts 0 or 1.
-bool readFlag(Arguments& arguments, int64_t flag, const Place& place);
+bool readFlag(int64_t flag, const Place& place);
 /// Unset for ATTNC_DECODE_DEFAULT.
-std::optional<bool> readDecode(Arguments& arguments, attnc_decode decode, const Place& place);
+std::optional<bool> readDecode(attnc_decode decode, const Place& place);
 /// Checks a member that must be 0.
-void readReserved(Arguments& arguments, int32_t reserved, const Place& place);
+void readReserved(int32_t reserved, const Place& place);
 
 ProblemShape readProblem(const attnc_problem& problem);
 BlockMaskShape readShape(const attnc_block_mask_shape& shape);

@@ -9,9 +9,8 @@ using namespace attnc;
 using namespace attnc::c;
 
 attnc_status attnc_infer(const attnc_tensor* mask, const char* name, const char** json, attnc_mod** mod) {
-  return call({{mask, "mask"}, {json, "json"}, {mod, "mod"}}, [&](Arguments& arguments) -> Status {
-    const auto view = readTensor(arguments, mask, "mask");
-    if (!arguments.ok()) return {};
+  return call({{mask, "mask"}, {json, "json"}, {mod, "mod"}}, [&]() -> Status {
+    const auto view = readTensor(mask, "mask");
     ATTNC_TRY_AS(inference, infer(*view, name ? name : "a mask"));
     const std::string text = toJson(*inference);
     ATTNC_TRY(give(Expected<Mod>(std::move(inference->mod)), mod));

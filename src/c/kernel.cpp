@@ -25,12 +25,12 @@ Expected<attnc_kernel::Any> loadKernel(const Compiler& compiler, const Plan& pla
   return Error::internal("a kind of kernel that nothing loads");
 }
 
-/// Returns the kernel if it is of this kind; else refuses it and returns null.
-template <class Kernel> const Kernel* kernelAs(Arguments& arguments, const attnc_kernel* handle, const char* kind) {
-  if (!arguments.given(handle, "kernel")) return nullptr;
+/// Returns the kernel. Refuses one of another kind.
+template <class Kernel> const Kernel& kernelAs(const attnc_kernel* handle, const char* kind) {
+  need(handle, "kernel");
   const auto* kernel = std::get_if<Kernel>(&handle->kernel);
-  if (!kernel) arguments.refuse("kernel", std::string("is no ") + kind + " kernel");
-  return kernel;
+  if (!kernel) refuse("kernel", std::string("is no ") + kind + " kernel");
+  return *kernel;
 }
 
 Stream toStream(attnc_stream stream) { return static_cast<Stream>(stream); }
@@ -56,7 +56,7 @@ void attnc_kernel_destroy(attnc_kernel* kernel) { delete kernel; }
 
 attnc_status attnc_kernel_get_options(const attnc_kernel* kernel, attnc_kernel_options* options) {
   return tell({{kernel, "kernel"}}, options, "options",
-              [&](Arguments&, attnc_kernel_options& all) { all = kernel->options.view(); });
+              [&](attnc_kernel_options& all) { all = kernel->options.view(); });
 }
 
 const attnc_compiled* attnc_kernel_get_compiled(const attnc_kernel* kernel) {
@@ -65,53 +65,48 @@ const attnc_compiled* attnc_kernel_get_compiled(const attnc_kernel* kernel) {
 
 attnc_status attnc_kernel_workspace_bytes(const attnc_kernel* kernel, const attnc_operands* operands,
                                           const attnc_outputs* outputs, size_t* bytes) {
-  return call({{bytes, "bytes"}}, [&](Arguments& arguments) -> Status {
-    const auto* forward = kernelAs<ForwardKernel>(arguments, kernel, "forward");
-    const GivenForward given(arguments, operands, outputs);
-    if (!arguments.ok()) return {};
-    return giveBytes(forward->workspaceBytes(given.operands, given.outputs), bytes);
+  return call({{bytes, "bytes"}}, [&]() -> Status {
+    const auto& forward = kernelAs<ForwardKernel>(kernel, "forward");
+    const GivenForward given(operands, outputs);
+    return giveBytes(forward.workspaceBytes(given.operands, given.outputs), bytes);
   });
 }
 
 attnc_status attnc_kernel_backward_workspace_bytes(const attnc_kernel* kernel, const attnc_backward_operands* operands,
                                                    const attnc_backward_outputs* outputs, size_t* bytes) {
-  return call({{bytes, "bytes"}}, [&](Arguments& arguments) -> Status {
-    const auto* backward = kernelAs<BackwardKernel>(arguments, kernel, "backward");
-    const GivenBackward given(arguments, operands, outputs, /*optionalOutputs=*/true);
-    if (!arguments.ok()) return {};
-    return giveBytes(backward->workspaceBytes(given.operands, given.outputs), bytes);
+  return call({{bytes, "bytes"}}, [&]() -> Status {
+    const auto& backward = kernelAs<BackwardKernel>(kernel, "backward");
+    const GivenBackward given(operands, outputs, /*optionalOutputs=*/true);
+    return giveBytes(backward.workspaceBytes(given.operands, given.outputs), bytes);
   });
 }
 
 attnc_status attnc_kernel_launch(const attnc_kernel* kernel, const attnc_operands* operands,
                                  const attnc_outputs* outputs, void* workspace, attnc_stream stream) {
-  return call([&](Arguments& arguments) -> Status {
-    const auto* forward = kernelAs<ForwardKernel>(arguments, kernel, "forward");
-    const GivenForward given(arguments, operands, outputs);
-    if (!arguments.ok()) return {};
-    return forward->launch(given.operands, given.outputs, workspace, toStream(stream));
+  return call({}, [&]() -> Status {
+    const auto& forward = kernelAs<ForwardKernel>(kernel, "forward");
+    const GivenForward given(operands, outputs);
+    return forward.launch(given.operands, given.outputs, workspace, toStream(stream));
   });
 }
 
 attnc_status attnc_kernel_launch_backward(const attnc_kernel* kernel, const attnc_backward_operands* operands,
                                           const attnc_backward_outputs* outputs, void* workspace, attnc_stream stream) {
-  return call([&](Arguments& arguments) -> Status {
-    const auto* backward = kernelAs<BackwardKernel>(arguments, kernel, "backward");
-    const GivenBackward given(arguments, operands, outputs);
-    if (!arguments.ok()) return {};
-    return backward->launch(given.operands, given.outputs, workspace, toStream(stream));
+  return call({}, [&]() -> Status {
+    const auto& backward = kernelAs<BackwardKernel>(kernel, "backward");
+    const GivenBackward given(operands, outputs);
+    return backward.launch(given.operands, given.outputs, workspace, toStream(stream));
   });
 }
 
 attnc_status attnc_kernel_launch_block_mask(const attnc_kernel* kernel, const attnc_block_mask_view* mask,
                                             const attnc_problem* problem, const attnc_capture* captures,
                                             size_t capture_count, attnc_stream stream) {
-  return call({{mask, "mask"}, {problem, "problem"}}, [&](Arguments& arguments) -> Status {
-    const auto* builder = kernelAs<BlockMaskKernel>(arguments, kernel, "block mask");
-    const std::optional<BlockMaskView> lists = readLists(arguments, mask, "mask");
+  return call({{mask, "mask"}, {problem, "problem"}}, [&]() -> Status {
+    const auto& builder = kernelAs<BlockMaskKernel>(kernel, "block mask");
+    const std::optional<BlockMaskView> lists = readLists(mask, "mask");
     Captures values;
-    readCaptures(arguments, captures, capture_count, "captures", values);
-    if (!arguments.ok()) return {};
-    return builder->launch(*lists, readProblem(*problem), values, toStream(stream));
+    readCaptures(captures, capture_count, "captures", values);
+    return builder.launch(*lists, readProblem(*problem), values, toStream(stream));
   });
 }

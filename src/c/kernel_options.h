@@ -8,9 +8,9 @@
 
 namespace attnc::c {
 
-KernelOptions readKernelOptions(Arguments& arguments, const attnc_kernel_options* given, const Place& place);
+KernelOptions readKernelOptions(const attnc_kernel_options* given, const Place& place);
 
 /// NULL means all defaults.
-PrepareOptions readPrepareOptions(Arguments& arguments, const attnc_prepare_options* given);
+PrepareOptions readPrepareOptions(const attnc_prepare_options* given);
 
 } // namespace attnc::c

@@ -12,17 +12,17 @@
 namespace attnc::c {
 namespace {
 
-ParseOptions readParseOptions(Arguments& arguments, const attnc_parse_options* given) {
-  attnc_parse_options all;
+ParseOptions readParseOptions(const attnc_parse_options* given) {
+  const attnc_parse_options all = readStruct(given, "options");
   ParseOptions options;
-  if (!readStruct(arguments, given, all, "options")) return options;
   if (all.name) options.name = all.name;
-  if (all.define_count && !arguments.given(all.defines, {"options", "defines"})) return options;
   const Place defines{"options", "defines"};
-  for (size_t i = 0; i < all.define_count; ++i)
-    if (arguments.given(all.defines[i].name, defines.at(i, "name")) &&
-        arguments.given(all.defines[i].value, defines.at(i, "value")))
-      options.defines[all.defines[i].name] = all.defines[i].value;
+  if (all.define_count) need(all.defines, defines);
+  for (size_t i = 0; i < all.define_count; ++i) {
+    need(all.defines[i].name, defines.at(i, "name"));
+    need(all.defines[i].value, defines.at(i, "value"));
+    options.defines[all.defines[i].name] = all.defines[i].value;
+  }
   return options;
 }
 
@@ -35,8 +35,8 @@ const char* textOf(const attnc_mod* mod, std::string (Mod::*of)() const) {
   return text;
 }
 
-std::string_view readText(Arguments& arguments, const char* text, size_t length) {
-  if (!arguments.given(text, "text")) return {};
+std::string_view readText(const char* text, size_t length) {
+  need(text, "text");
   return {text, length == ATTNC_WHOLE ? std::strlen(text) : length};
 }
 
@@ -47,26 +47,23 @@ using namespace attnc;
 using namespace attnc::c;
 
 attnc_status attnc_mod_parse(const char* text, size_t length, const attnc_parse_options* options, attnc_mod** mod) {
-  return call({{mod, "mod"}}, [&](Arguments& arguments) -> Status {
-    const std::string_view whole = readText(arguments, text, length);
-    const ParseOptions how = readParseOptions(arguments, options);
-    if (!arguments.ok()) return {};
+  return call({{mod, "mod"}}, [&] {
+    const std::string_view whole = readText(text, length);
+    const ParseOptions how = readParseOptions(options);
     return give(Mod::parse(whole, how), mod);
   });
 }
 
 attnc_status attnc_mod_parse_ir(const char* text, size_t length, const char* name, attnc_mod** mod) {
-  return call({{mod, "mod"}}, [&](Arguments& arguments) -> Status {
-    const std::string_view whole = readText(arguments, text, length);
-    if (!arguments.ok()) return {};
+  return call({{mod, "mod"}}, [&] {
+    const std::string_view whole = readText(text, length);
     return give(name ? Mod::parseIr(whole, name) : Mod::parseIr(whole), mod);
   });
 }
 
 attnc_status attnc_mod_load(const char* path, const attnc_parse_options* options, attnc_mod** mod) {
-  return call({{path, "path"}, {mod, "mod"}}, [&](Arguments& arguments) -> Status {
-    ParseOptions how = readParseOptions(arguments, options);
-    if (!arguments.ok()) return {};
+  return call({{path, "path"}, {mod, "mod"}}, [&] {
+    ParseOptions how = readParseOptions(options);
     return give(Mod::load(path, std::move(how)), mod);
   });
 }
@@ -76,20 +73,20 @@ attnc_status attnc_mod_identity(attnc_mod** mod) {
 }
 
 attnc_status attnc_mod_choice(const attnc_mod* const* mods, size_t count, const char* which, attnc_mod** choice) {
-  return call({{which, "which"}, {choice, "choice"}}, [&](Arguments& arguments) -> Status {
+  return call({{which, "which"}, {choice, "choice"}}, [&] {
     std::vector<Mod> all;
-    if (count && !arguments.given(mods, "mods")) return {};
-    for (size_t i = 0; i < count; ++i)
-      if (arguments.given(mods[i], Place("mods").at(i))) all.push_back(mods[i]->mod);
-    if (!arguments.ok()) return {};
+    if (count) need(mods, "mods");
+    for (size_t i = 0; i < count; ++i) {
+      need(mods[i], Place("mods").at(i));
+      all.push_back(mods[i]->mod);
+    }
     return give(Mod::choice(all, which), choice);
   });
 }
 
 attnc_status attnc_mod_pinned(const attnc_mod* mod, const attnc_pin* pins, size_t count, attnc_mod** pinned) {
-  return call({{mod, "mod"}, {pinned, "pinned"}}, [&](Arguments& arguments) -> Status {
-    const auto values = readPins(arguments, pins, count, "pins");
-    if (!arguments.ok()) return {};
+  return call({{mod, "mod"}, {pinned, "pinned"}}, [&] {
+    const auto values = readPins(pins, count, "pins");
     return give(mod->mod.pinned(values), pinned);
   });
 }
@@ -97,7 +94,7 @@ attnc_status attnc_mod_pinned(const attnc_mod* mod, const attnc_pin* pins, size_
 void attnc_mod_destroy(attnc_mod* mod) { delete mod; }
 
 attnc_status attnc_mod_get_info(const attnc_mod* mod, attnc_mod_info* info) {
-  return tell({{mod, "mod"}}, info, "info", [&](Arguments&, attnc_mod_info& all) {
+  return tell({{mod, "mod"}}, info, "info", [&](attnc_mod_info& all) {
     all.name = mod->mod.name().c_str();
     all.hash = mod->mod.hash().c_str();
     all.capture_count = mod->mod.captures().size();
@@ -114,10 +111,10 @@ attnc_status attnc_mod_get_info(const attnc_mod* mod, attnc_mod_info* info) {
 /// Fills one of a mod's captures or outputs, which are called `what`.
 static attnc_status getTensor(const attnc_mod* mod, const std::vector<CaptureInfo>& (Mod::*of)() const,
                               const char* what, size_t index, attnc_capture_info* info) {
-  return tell({{mod, "mod"}}, info, "info", [&](Arguments& arguments, attnc_capture_info& all) {
+  return tell({{mod, "mod"}}, info, "info", [&](attnc_capture_info& all) {
     const std::vector<CaptureInfo>& captures = (mod->mod.*of)();
     if (index >= captures.size())
-      return arguments.refuse("index", fmt::format("is {}, the mod has {} {}", index, captures.size(), what));
+      refuse("index", fmt::format("is {}, the mod has {} {}", index, captures.size(), what));
     const CaptureInfo& capture = captures[index];
     all.name = capture.name.c_str();
     all.kind = toC(capture.kind);
@@ -137,8 +134,9 @@ attnc_status attnc_mod_get_reduction(const attnc_mod* mod, size_t index, attnc_c
 }
 
 attnc_status attnc_mod_get_warning(const attnc_mod* mod, size_t index, attnc_diagnostic* warning) {
-  return tell({{mod, "mod"}}, warning, "warning", [&](Arguments& arguments, attnc_diagnostic& all) {
-    if (checkIndex(arguments, index, mod->mod.warnings().size())) all = toC(mod->mod.warnings()[index]);
+  return tell({{mod, "mod"}}, warning, "warning", [&](attnc_diagnostic& all) {
+    checkIndex(index, mod->mod.warnings().size());
+    all = toC(mod->mod.warnings()[index]);
   });
 }
 

@@ -13,29 +13,30 @@
 
 namespace attnc::c {
 
-/// Unset for NULL, and for a refused tensor.
-std::optional<TensorView> readTensor(Arguments& arguments, const attnc_tensor* given, const Place& place);
+void checkRank(int32_t rank, const Place& place);
 
-/// Reads a tensor that must be given. Empty if it is refused.
-TensorView requiredTensor(Arguments& arguments, const attnc_tensor* given, const Place& place);
+/// Unset for NULL.
+std::optional<TensorView> readTensor(const attnc_tensor* given, const Place& place);
+
+/// Reads a tensor that must be given.
+TensorView requiredTensor(const attnc_tensor* given, const Place& place);
 
 /// Adds `count` captures, which lie one after another. NULL is allowed if `count` is 0.
-void readCaptures(Arguments& arguments, const attnc_capture* given, size_t count, const Place& place,
-                  Captures& captures);
+void readCaptures(const attnc_capture* given, size_t count, const Place& place, Captures& captures);
 
-std::map<std::string, int64_t> readPins(Arguments& arguments, const attnc_pin* given, size_t count, const Place& place);
-std::vector<std::string> readTexts(Arguments& arguments, const char* const* given, size_t count, const Place& place);
-std::set<std::string> readNames(Arguments& arguments, const char* const* given, size_t count, const Place& place);
+std::map<std::string, int64_t> readPins(const attnc_pin* given, size_t count, const Place& place);
+std::vector<std::string> readTexts(const char* const* given, size_t count, const Place& place);
+std::set<std::string> readNames(const char* const* given, size_t count, const Place& place);
 
-/// Unset for NULL, and for refused lists.
-std::optional<BlockMaskView> readLists(Arguments& arguments, const attnc_block_mask_view* given, const Place& place);
+/// Unset for NULL.
+std::optional<BlockMaskView> readLists(const attnc_block_mask_view* given, const Place& place);
 attnc_block_mask_view toC(const BlockMaskView& view);
 
 /// Operands with what they point to, so they must be neither copied nor moved.
 struct GivenOperands {
   GivenOperands() = default;
   GivenOperands(const GivenOperands&) = delete;
-  void read(Arguments& arguments, const attnc_operands* given, const Place& place, Operands& operands);
+  void read(const attnc_operands* given, const Place& place, Operands& operands);
 
 private:
   Captures captures;
@@ -43,7 +44,7 @@ private:
 };
 
 struct GivenForward : GivenOperands {
-  GivenForward(Arguments& arguments, const attnc_operands* operands, const attnc_outputs* outputs);
+  GivenForward(const attnc_operands* operands, const attnc_outputs* outputs);
   Operands operands;
   Outputs outputs;
 
@@ -52,11 +53,11 @@ private:
 };
 
 /// `reductions`: receives those that are given, and outlives the result.
-Outputs readOutputs(Arguments& arguments, const attnc_outputs* given, const Place& place, Captures& reductions);
+Outputs readOutputs(const attnc_outputs* given, const Place& place, Captures& reductions);
 
 struct GivenBackward : GivenOperands {
   /// `outputs` may be NULL if `optionalOutputs`.
-  GivenBackward(Arguments& arguments, const attnc_backward_operands* operands, const attnc_backward_outputs* outputs,
+  GivenBackward(const attnc_backward_operands* operands, const attnc_backward_outputs* outputs,
                 bool optionalOutputs = false);
   BackwardOperands operands;
   BackwardOutputs outputs;

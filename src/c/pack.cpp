@@ -8,12 +8,13 @@ using namespace attnc::c;
 
 attnc_status attnc_pack_create(const attnc_compiler* compiler, const attnc_plan* const* plans, size_t count,
                                attnc_pack** pack) {
-  return call({{compiler, "compiler"}, {pack, "pack"}}, [&](Arguments& arguments) -> Status {
+  return call({{compiler, "compiler"}, {pack, "pack"}}, [&] {
     std::vector<Plan> all;
-    if (count) arguments.given(plans, "plans");
-    for (size_t i = 0; i < count && arguments.ok(); ++i)
-      if (arguments.given(plans[i], Place("plans").at(i))) all.push_back(plans[i]->plan);
-    if (!arguments.ok()) return {};
+    if (count) need(plans, "plans");
+    for (size_t i = 0; i < count; ++i) {
+      need(plans[i], Place("plans").at(i));
+      all.push_back(plans[i]->plan);
+    }
     return give(compiler->compiler.pack(all), pack);
   });
 }

@@ -13,35 +13,30 @@ using namespace attnc::c;
 attnc_status attnc_settle(const attnc_compiler* compiler, const attnc_mod* mod, const attnc_operands* operands,
                           const attnc_outputs* outputs, const attnc_prepare_options* options,
                           attnc_preparation** preparation) {
-  return call({{compiler, "compiler"}, {mod, "mod"}, {preparation, "preparation"}},
-              [&](Arguments& arguments) -> Status {
-                const PrepareOptions how = readPrepareOptions(arguments, options);
-                const GivenForward given(arguments, operands, outputs);
-                if (!arguments.ok()) return {};
-                return give(compiler->compiler.settle(mod->mod, given.operands, given.outputs, how), preparation);
-              });
+  return call({{compiler, "compiler"}, {mod, "mod"}, {preparation, "preparation"}}, [&] {
+    const PrepareOptions how = readPrepareOptions(options);
+    const GivenForward given(operands, outputs);
+    return give(compiler->compiler.settle(mod->mod, given.operands, given.outputs, how), preparation);
+  });
 }
 
 attnc_status attnc_settle_training(const attnc_compiler* compiler, const attnc_mod* mod,
                                    const attnc_backward_operands* operands, const attnc_outputs* outputs,
                                    const attnc_backward_outputs* gradients, const attnc_prepare_options* options,
                                    attnc_preparation** preparation) {
-  return call({{compiler, "compiler"}, {mod, "mod"}, {preparation, "preparation"}},
-              [&](Arguments& arguments) -> Status {
-                const PrepareOptions how = readPrepareOptions(arguments, options);
-                const GivenBackward given(arguments, operands, gradients);
-                Captures reductions;
-                const Outputs written = readOutputs(arguments, outputs, "outputs", reductions);
-                if (!arguments.ok()) return {};
-                return give(compiler->compiler.settleTraining(mod->mod, given.operands, written, given.outputs, how),
-                            preparation);
-              });
+  return call({{compiler, "compiler"}, {mod, "mod"}, {preparation, "preparation"}}, [&] {
+    const PrepareOptions how = readPrepareOptions(options);
+    const GivenBackward given(operands, gradients);
+    Captures reductions;
+    const Outputs written = readOutputs(outputs, "outputs", reductions);
+    return give(compiler->compiler.settleTraining(mod->mod, given.operands, written, given.outputs, how), preparation);
+  });
 }
 
 void attnc_preparation_destroy(attnc_preparation* preparation) { delete preparation; }
 
 attnc_status attnc_preparation_get_info(const attnc_preparation* preparation, attnc_preparation_info* info) {
-  return tell({{preparation, "preparation"}}, info, "info", [&](Arguments&, attnc_preparation_info& all) {
+  return tell({{preparation, "preparation"}}, info, "info", [&](attnc_preparation_info& all) {
     const Preparation& from = preparation->preparation;
     all.workspace_bytes = from.workspaceBytes;
     all.problem = toC(from.problem);
@@ -67,10 +62,9 @@ const char* attnc_preparation_text(const attnc_preparation* preparation) {
 attnc_status attnc_explain(const attnc_compiler* compiler, const attnc_preparation* preparation,
                            const attnc_capture* captures, size_t capture_count, const char** json) {
   const std::initializer_list<Needed> needed = {{compiler, "compiler"}, {preparation, "preparation"}, {json, "json"}};
-  return call(needed, [&](Arguments& arguments) -> Status {
+  return call(needed, [&]() -> Status {
     Captures given;
-    readCaptures(arguments, captures, capture_count, "captures", given);
-    if (!arguments.ok()) return {};
+    readCaptures(captures, capture_count, "captures", given);
     ATTNC_TRY_AS(explanation, explain(compiler->compiler, preparation->preparation, given));
     *json = preparation->explanations.keep(toJson(*explanation));
     return {};
@@ -80,10 +74,9 @@ attnc_status attnc_explain(const attnc_compiler* compiler, const attnc_preparati
 attnc_status attnc_prepare(const attnc_compiler* compiler, const attnc_mod* mod, const attnc_operands* operands,
                            const attnc_outputs* outputs, const attnc_prepare_options* options,
                            attnc_prepared** prepared) {
-  return call({{compiler, "compiler"}, {mod, "mod"}, {prepared, "prepared"}}, [&](Arguments& arguments) -> Status {
-    const PrepareOptions how = readPrepareOptions(arguments, options);
-    const GivenForward given(arguments, operands, outputs);
-    if (!arguments.ok()) return {};
+  return call({{compiler, "compiler"}, {mod, "mod"}, {prepared, "prepared"}}, [&] {
+    const PrepareOptions how = readPrepareOptions(options);
+    const GivenForward given(operands, outputs);
     return give(compiler->compiler.prepare(mod->mod, given.operands, given.outputs, how), prepared);
   });
 }
@@ -92,12 +85,11 @@ attnc_status attnc_prepare_training(const attnc_compiler* compiler, const attnc_
                                     const attnc_backward_operands* operands, const attnc_outputs* outputs,
                                     const attnc_backward_outputs* gradients, const attnc_prepare_options* options,
                                     attnc_prepared** prepared) {
-  return call({{compiler, "compiler"}, {mod, "mod"}, {prepared, "prepared"}}, [&](Arguments& arguments) -> Status {
-    const PrepareOptions how = readPrepareOptions(arguments, options);
-    const GivenBackward given(arguments, operands, gradients);
+  return call({{compiler, "compiler"}, {mod, "mod"}, {prepared, "prepared"}}, [&] {
+    const PrepareOptions how = readPrepareOptions(options);
+    const GivenBackward given(operands, gradients);
     Captures reductions;
-    const Outputs written = readOutputs(arguments, outputs, "outputs", reductions);
-    if (!arguments.ok()) return {};
+    const Outputs written = readOutputs(outputs, "outputs", reductions);
     return give(compiler->compiler.prepareTraining(mod->mod, given.operands, written, given.outputs, how), prepared);
   });
 }
@@ -110,9 +102,8 @@ const attnc_preparation* attnc_prepared_get_preparation(const attnc_prepared* pr
 
 attnc_status attnc_prepared_get_kernel(const attnc_prepared* prepared, attnc_kernel_kind kind,
                                        const attnc_kernel** kernel) {
-  return call({{prepared, "prepared"}, {kernel, "kernel"}}, [&](Arguments& arguments) -> Status {
-    const KernelKind which = readKind(arguments, kind, "kind");
-    if (!arguments.ok()) return {};
+  return call({{prepared, "prepared"}, {kernel, "kernel"}}, [&]() -> Status {
+    const KernelKind which = readKind(kind, "kind");
     const auto of = [](const std::optional<attnc_kernel>& held) { return held ? &*held : nullptr; };
     switch (which) {
     case KernelKind::Forward:
@@ -125,28 +116,26 @@ attnc_status attnc_prepared_get_kernel(const attnc_prepared* prepared, attnc_ker
 }
 
 attnc_status attnc_prepared_workspace_bytes(const attnc_prepared* prepared, size_t* bytes) {
-  return call({{prepared, "prepared"}}, [&](Arguments& arguments) -> Status {
-    if (arguments.given(bytes, "bytes") && arguments.ok()) *bytes = prepared->prepared.workspaceBytes();
+  return call({{prepared, "prepared"}, {bytes, "bytes"}}, [&]() -> Status {
+    *bytes = prepared->prepared.workspaceBytes();
     return {};
   });
 }
 
 attnc_status attnc_prepared_initialise(const attnc_prepared* prepared, const attnc_operands* operands, void* workspace,
                                        attnc_stream stream) {
-  return call({{prepared, "prepared"}}, [&](Arguments& arguments) -> Status {
+  return call({{prepared, "prepared"}}, [&]() -> Status {
     GivenOperands given;
     Operands all;
-    given.read(arguments, operands, "operands", all);
-    if (!arguments.ok()) return {};
+    given.read(operands, "operands", all);
     return prepared->prepared.initialise(all, workspace, static_cast<Stream>(stream));
   });
 }
 
 attnc_status attnc_prepared_launch(const attnc_prepared* prepared, const attnc_operands* operands,
                                    const attnc_outputs* outputs, void* workspace, attnc_stream stream) {
-  return call({{prepared, "prepared"}}, [&](Arguments& arguments) -> Status {
-    const GivenForward given(arguments, operands, outputs);
-    if (!arguments.ok()) return {};
+  return call({{prepared, "prepared"}}, [&]() -> Status {
+    const GivenForward given(operands, outputs);
     return prepared->prepared.launch(given.operands, given.outputs, workspace, static_cast<Stream>(stream));
   });
 }
@@ -154,22 +143,21 @@ attnc_status attnc_prepared_launch(const attnc_prepared* prepared, const attnc_o
 attnc_status attnc_prepared_launch_backward(const attnc_prepared* prepared, const attnc_backward_operands* operands,
                                             const attnc_backward_outputs* outputs, void* workspace,
                                             attnc_stream stream) {
-  return call({{prepared, "prepared"}}, [&](Arguments& arguments) -> Status {
-    const GivenBackward given(arguments, operands, outputs);
-    if (!arguments.ok()) return {};
+  return call({{prepared, "prepared"}}, [&]() -> Status {
+    const GivenBackward given(operands, outputs);
     return prepared->prepared.launchBackward(given.operands, given.outputs, workspace, static_cast<Stream>(stream));
   });
 }
 
 attnc_status attnc_prepared_block_mask_in(const attnc_prepared* prepared, void* workspace,
                                           attnc_block_mask_view* view) {
-  return call({{prepared, "prepared"}, {workspace, "workspace"}}, [&](Arguments& arguments) -> Status {
+  return call({{prepared, "prepared"}, {workspace, "workspace"}}, [&]() -> Status {
     if (!prepared->prepared.preparation().blockMask)
       return Error::environment("no block mask is built in the workspace");
     if (prepared->prepared.preparation().blockMask->boxes)
       return Error::environment(
           "blocks of the mask in the workspace are boxes, which attnc_block_mask_view has no room for");
-    writeStruct(arguments, toC(prepared->prepared.blockMaskIn(workspace)), view, "view");
+    writeStruct(toC(prepared->prepared.blockMaskIn(workspace)), view, "view");
     return {};
   });
 }

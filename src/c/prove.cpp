@@ -15,17 +15,16 @@ static_assert(int(Claim::Kind::Holds) == ATTNC_CLAIM_HOLDS && int(Claim::Kind::S
               "C numbers claims as C++ does");
 
 attnc_status attnc_prove(const attnc_mod* mod, const attnc_claim* claim, const char** json) {
-  return call({{mod, "mod"}, {json, "json"}}, [&](Arguments& arguments) -> Status {
-    attnc_claim all = {};
-    if (arguments.given(claim, "claim")) readStruct(arguments, claim, all, "claim");
+  return call({{mod, "mod"}, {json, "json"}}, [&]() -> Status {
+    need(claim, "claim");
+    const attnc_claim all = readStruct(claim, "claim");
     if (all.kind < ATTNC_CLAIM_HOLDS || all.kind > ATTNC_CLAIM_SAME)
-      arguments.refuse({"claim", "kind"}, fmt::format("is {}, which is no kind of claim", all.kind));
-    const std::optional<QueryOffsets> offsets = readOffsets(arguments, all.offsets, {"claim", "offsets"});
-    const bool kvLengths = readFlag(arguments, all.kv_lengths, {"claim", "kv_lengths"});
+      refuse({"claim", "kind"}, fmt::format("is {}, which is no kind of claim", all.kind));
+    const std::optional<QueryOffsets> offsets = readOffsets(all.offsets, {"claim", "offsets"});
+    const bool kvLengths = readFlag(all.kv_lengths, {"claim", "kv_lengths"});
     const Place assumptions{"claim", "assumptions"};
-    if (all.assumption_count && arguments.given(all.assumptions, assumptions))
-      for (size_t i = 0; i < all.assumption_count; ++i) arguments.given(all.assumptions[i], assumptions.at(i));
-    if (!arguments.ok()) return {};
+    if (all.assumption_count) need(all.assumptions, assumptions);
+    for (size_t i = 0; i < all.assumption_count; ++i) need(all.assumptions[i], assumptions.at(i));
     Claim what{Claim::Kind(all.kind), {}};
     if (all.other) what.other = all.other->mod;
     if (all.property) {

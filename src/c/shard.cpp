@@ -28,20 +28,18 @@ template <class T, class Given> void take(T& to, Given given) {
   if (given != 0) to = given;
 }
 
-ShardOptions readOptions(Arguments& arguments, const attnc_shard_options* given) {
-  attnc_shard_options all;
+ShardOptions readOptions(const attnc_shard_options* given) {
+  const attnc_shard_options all = readStruct(given, "options");
   ShardOptions options;
-  if (!readStruct(arguments, given, all, "options")) return options;
   if (all.layout < ATTNC_SHARD_AUTO || all.layout > ATTNC_SHARD_GREEDY)
-    arguments.refuse({"options", "layout"}, fmt::format("is {}, which is no layout of shards", all.layout));
-  else
-    options.layout = ShardLayout(all.layout);
-  if (all.length_count && arguments.given(all.lengths, {"options", "lengths"}))
-    for (size_t i = 0; i < all.length_count; ++i) options.lengths.push_back({all.lengths[i].q, all.lengths[i].kv});
+    refuse({"options", "layout"}, fmt::format("is {}, which is no layout of shards", all.layout));
+  options.layout = ShardLayout(all.layout);
+  if (all.length_count) need(all.lengths, {"options", "lengths"});
+  for (size_t i = 0; i < all.length_count; ++i) options.lengths.push_back({all.lengths[i].q, all.lengths[i].kv});
   options.stages = all.stages;
-  options.backward = readFlag(arguments, all.backward, {"options", "backward"});
-  readReserved(arguments, all.reserved, {"options", "reserved"});
-  readReserved(arguments, all.reserved2, {"options", "reserved2"});
+  options.backward = readFlag(all.backward, {"options", "backward"});
+  readReserved(all.reserved, {"options", "reserved"});
+  readReserved(all.reserved2, {"options", "reserved2"});
   take(options.headGroups, all.head_groups);
   take(options.block, all.block);
   take(options.headDim, all.head_dim);
@@ -72,20 +70,18 @@ attnc_shard_plan::attnc_shard_plan(ShardPlan made) : plan(std::move(made)) {
 
 attnc_status attnc_shard_plan_create(const attnc_shard_mask* masks, size_t mask_count, const attnc_problem* problem,
                                      int32_t world, const attnc_shard_options* options, attnc_shard_plan** plan) {
-  return call({{problem, "problem"}, {plan, "plan"}}, [&](Arguments& arguments) -> Status {
+  return call({{problem, "problem"}, {plan, "plan"}}, [&] {
     std::deque<Captures> captures; // masks point into it
     std::vector<ShardMask> all;
     const Place place = "masks";
-    if (mask_count && arguments.given(masks, place))
-      for (size_t i = 0; i < mask_count; ++i) {
-        attnc_shard_mask one;
-        if (!readStruct(arguments, element(masks, i), one, place.at(i))) break;
-        if (!arguments.given(one.mod, place.at(i, "mod"))) break;
-        readCaptures(arguments, one.captures, one.capture_count, place.at(i, "captures"), captures.emplace_back());
-        all.push_back({&one.mod->mod, &captures.back(), one.layers != 0 ? one.layers : 1});
-      }
-    const ShardOptions how = readOptions(arguments, options);
-    if (!arguments.ok()) return {};
+    if (mask_count) need(masks, place);
+    for (size_t i = 0; i < mask_count; ++i) {
+      const attnc_shard_mask one = readStruct(element(masks, i), place.at(i));
+      need(one.mod, place.at(i, "mod"));
+      readCaptures(one.captures, one.capture_count, place.at(i, "captures"), captures.emplace_back());
+      all.push_back({&one.mod->mod, &captures.back(), one.layers != 0 ? one.layers : 1});
+    }
+    const ShardOptions how = readOptions(options);
     return give(ShardPlan::make(all, readProblem(*problem), world, how), plan);
   });
 }
@@ -93,7 +89,7 @@ attnc_status attnc_shard_plan_create(const attnc_shard_mask* masks, size_t mask_
 void attnc_shard_plan_destroy(attnc_shard_plan* plan) { delete plan; }
 
 attnc_status attnc_shard_plan_get_info(const attnc_shard_plan* plan, attnc_shard_plan_info* info) {
-  return tell({{plan, "plan"}}, info, "info", [&](Arguments&, attnc_shard_plan_info& all) {
+  return tell({{plan, "plan"}}, info, "info", [&](attnc_shard_plan_info& all) {
     all.bytes_received = plan->plan.bytesReceived;
     all.efficiency = plan->plan.efficiency;
     all.world = plan->plan.world;
@@ -105,8 +101,8 @@ attnc_status attnc_shard_plan_get_info(const attnc_shard_plan* plan, attnc_shard
 }
 
 attnc_status attnc_shard_plan_get_tokens(const attnc_shard_plan* plan, size_t rank, attnc_shard_tokens* tokens) {
-  return tell({{plan, "plan"}}, tokens, "tokens", [&](Arguments& arguments, attnc_shard_tokens& all) {
-    if (!checkIndex(arguments, rank, plan->tokens.size())) return;
+  return tell({{plan, "plan"}}, tokens, "tokens", [&](attnc_shard_tokens& all) {
+    checkIndex(rank, plan->tokens.size());
     const attnc_shard_plan::Tokens& from = plan->tokens[rank];
     all.rows = from.rows.data();
     all.row_count = from.rows.size();
@@ -116,9 +112,9 @@ attnc_status attnc_shard_plan_get_tokens(const attnc_shard_plan* plan, size_t ra
 }
 
 attnc_status attnc_shard_plan_get_work(const attnc_shard_plan* plan, size_t mask, size_t rank, attnc_shard_work* work) {
-  return tell({{plan, "plan"}}, work, "work", [&](Arguments& arguments, attnc_shard_work& all) {
-    if (!checkIndex(arguments, mask, plan->works.size()) || !checkIndex(arguments, rank, plan->works[mask].size()))
-      return;
+  return tell({{plan, "plan"}}, work, "work", [&](attnc_shard_work& all) {
+    checkIndex(mask, plan->works.size());
+    checkIndex(rank, plan->works[mask].size());
     const ShardWork& from = plan->plan.masks[mask].ranks[rank];
     const attnc_shard_plan::Work& arrays = plan->works[mask][rank];
     all.pieces = arrays.pieces.data();

@@ -22,11 +22,10 @@ Status statusOf(const char* what, int32_t result) {
   return Error::environment(fmt::format("shards: the engine's {} returned {}", what, result));
 }
 
-ShardEngine readEngine(Arguments& arguments, const attnc_shard_engine* given) {
-  attnc_shard_engine all;
-  if (!arguments.given(given, "engine") || !readStruct(arguments, given, all, "engine") ||
-      !arguments.given(reinterpret_cast<const void*>(all.exchange), {"engine", "exchange"}))
-    return {};
+ShardEngine readEngine(const attnc_shard_engine* given) {
+  need(given, "engine");
+  const attnc_shard_engine all = readStruct(given, "engine");
+  need(reinterpret_cast<const void*>(all.exchange), {"engine", "exchange"});
   ShardEngine engine;
   engine.exchange = [all](const std::vector<ShardMessage>& sends, const std::vector<ShardMessage>& receives,
                           Stream stream) {
@@ -40,14 +39,14 @@ ShardEngine readEngine(Arguments& arguments, const attnc_shard_engine* given) {
 
 /// Checks the arguments of a call that prepares, and makes what it prepares: make(compiler, options).
 template <class Make>
-Status prepare(Arguments& arguments, const attnc_compiler* compiler, const attnc_mod* mod, const attnc_shard_plan* plan,
-               size_t mask, size_t rank, const attnc_prepare_options* options, attnc_sharded** sharded, Make make) {
-  arguments.given(mod, "mod");
-  arguments.given(sharded, "sharded");
-  const PrepareOptions how = readPrepareOptions(arguments, options);
-  if (!arguments.given(plan, "plan") || !checkIndex(arguments, mask, plan->plan.masks.size()) ||
-      !checkIndex(arguments, rank, plan->plan.ranks.size()) || !arguments.ok())
-    return {};
+Status prepare(const attnc_compiler* compiler, const attnc_mod* mod, const attnc_shard_plan* plan, size_t mask,
+               size_t rank, const attnc_prepare_options* options, attnc_sharded** sharded, Make make) {
+  need(mod, "mod");
+  need(sharded, "sharded");
+  const PrepareOptions how = readPrepareOptions(options);
+  need(plan, "plan");
+  checkIndex(mask, plan->plan.masks.size());
+  checkIndex(rank, plan->plan.ranks.size());
   return give(make(compiler ? &compiler->compiler : nullptr, how), sharded);
 }
 
@@ -61,10 +60,9 @@ attnc_status bytesOf(const attnc_sharded* sharded, size_t (ShardedAttention::*of
 attnc_status launch(const attnc_sharded* sharded, const attnc_operands* operands, const attnc_outputs* outputs,
                     const attnc_shard_engine* engine, void* workspace, attnc_stream stream, attnc_stream transfers,
                     void* kept) {
-  return call({{sharded, "sharded"}}, [&](Arguments& arguments) -> Status {
-    const ShardEngine how = readEngine(arguments, engine);
-    const GivenForward given(arguments, operands, outputs);
-    if (!arguments.ok()) return {};
+  return call({{sharded, "sharded"}}, [&]() -> Status {
+    const ShardEngine how = readEngine(engine);
+    const GivenForward given(operands, outputs);
     return sharded->sharded.launch(given.operands, given.outputs, how, workspace, static_cast<Stream>(stream),
                                    static_cast<Stream>(transfers), kept);
   });
@@ -80,13 +78,13 @@ attnc_status attnc_sharded_prepare(const attnc_compiler* compiler, const attnc_m
                                    size_t mask, size_t rank, const attnc_operands* operands,
                                    const attnc_outputs* outputs, const attnc_prepare_options* options,
                                    attnc_sharded** sharded) {
-  return call([&](Arguments& arguments) -> Status {
-    const GivenForward given(arguments, operands, outputs);
+  return call({}, [&]() -> Status {
+    const GivenForward given(operands, outputs);
     const auto make = [&](const Compiler* with, const PrepareOptions& how) {
       return ShardedAttention::prepare(with, mod->mod, plan->plan, int(mask), int(rank), given.operands, given.outputs,
                                        how);
     };
-    return prepare(arguments, compiler, mod, plan, mask, rank, options, sharded, make);
+    return prepare(compiler, mod, plan, mask, rank, options, sharded, make);
   });
 }
 
@@ -95,15 +93,15 @@ attnc_status attnc_sharded_prepare_training(const attnc_compiler* compiler, cons
                                             const attnc_backward_operands* operands, const attnc_outputs* outputs,
                                             const attnc_backward_outputs* gradients,
                                             const attnc_prepare_options* options, attnc_sharded** sharded) {
-  return call([&](Arguments& arguments) -> Status {
-    const GivenBackward given(arguments, operands, gradients);
+  return call({}, [&]() -> Status {
+    const GivenBackward given(operands, gradients);
     Captures reductions;
-    const Outputs written = readOutputs(arguments, outputs, "outputs", reductions);
+    const Outputs written = readOutputs(outputs, "outputs", reductions);
     const auto make = [&](const Compiler* with, const PrepareOptions& how) {
       return ShardedAttention::prepareTraining(with, mod->mod, plan->plan, int(mask), int(rank), given.operands,
                                                written, given.outputs, how);
     };
-    return prepare(arguments, compiler, mod, plan, mask, rank, options, sharded, make);
+    return prepare(compiler, mod, plan, mask, rank, options, sharded, make);
   });
 }
 
@@ -119,11 +117,10 @@ attnc_status attnc_sharded_kept_bytes(const attnc_sharded* sharded, size_t* byte
 
 attnc_status attnc_sharded_initialise(const attnc_sharded* sharded, const attnc_operands* operands, void* workspace,
                                       attnc_stream stream) {
-  return call({{sharded, "sharded"}}, [&](Arguments& arguments) -> Status {
+  return call({{sharded, "sharded"}}, [&]() -> Status {
     Operands all;
     GivenOperands given;
-    given.read(arguments, operands, "operands", all);
-    if (!arguments.ok()) return {};
+    given.read(operands, "operands", all);
     return sharded->sharded.initialise(all, workspace, static_cast<Stream>(stream));
   });
 }
@@ -144,10 +141,9 @@ attnc_status attnc_sharded_launch_backward(const attnc_sharded* sharded, const a
                                            const attnc_backward_outputs* gradients, const attnc_shard_engine* engine,
                                            void* workspace, attnc_stream stream, attnc_stream transfers,
                                            const void* kept) {
-  return call({{sharded, "sharded"}}, [&](Arguments& arguments) -> Status {
-    const ShardEngine how = readEngine(arguments, engine);
-    const GivenBackward given(arguments, operands, gradients);
-    if (!arguments.ok()) return {};
+  return call({{sharded, "sharded"}}, [&]() -> Status {
+    const ShardEngine how = readEngine(engine);
+    const GivenBackward given(operands, gradients);
     return sharded->sharded.launchBackward(given.operands, given.outputs, how, workspace, static_cast<Stream>(stream),
                                            static_cast<Stream>(transfers), kept);
   });

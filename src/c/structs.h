@@ -48,38 +48,34 @@ template <> inline constexpr size_t kFirstSize<attnc_shard_engine> = 32;
 inline constexpr size_t kMostBytes = 1 << 16;
 
 /// Checks a caller's size of a struct.
-template <class T> bool checkSize(Arguments& arguments, size_t size, const Place& place) {
+template <class T> void checkSize(size_t size, const Place& place) {
   static_assert(kFirstSize<T> >= sizeof(size_t) && sizeof(T) >= kFirstSize<T>);
-  if (size >= kFirstSize<T> && size <= kMostBytes && size % alignof(T) == 0) return true;
-  arguments.refuse(place, fmt::format("has struct_size {}, expected {}", size, sizeof(T)));
-  return false;
+  if (size < kFirstSize<T> || size > kMostBytes || size % alignof(T) != 0)
+    refuse(place, fmt::format("has struct_size {}, expected {}", size, sizeof(T)));
 }
 
-/// Reads what the caller gave; members that the caller does not know become 0. Returns false, with `value` all zero,
-/// for NULL and for a refused struct.
-template <class T> bool readStruct(Arguments& arguments, const T* given, T& value, const Place& place) {
-  value = T{};
-  if (!given || !checkSize<T>(arguments, given->struct_size, place)) return false;
+/// Returns what the caller gave. Members that the caller does not know are 0, and all are for NULL.
+template <class T> T readStruct(const T* given, const Place& place) {
+  T value = {};
+  if (!given) return value;
+  checkSize<T>(given->struct_size, place);
   const auto* bytes = reinterpret_cast<const unsigned char*>(given);
   const size_t size = given->struct_size;
-  if (std::any_of(bytes + std::min(size, sizeof(T)), bytes + size, [](unsigned char byte) { return byte != 0; })) {
-    arguments.refuse(place, "has members that this version of attnc does not know");
-    return false;
-  }
+  if (std::any_of(bytes + std::min(size, sizeof(T)), bytes + size, [](unsigned char byte) { return byte != 0; }))
+    refuse(place, "has members that this version of attnc does not know");
   std::memcpy(&value, bytes, std::min(size, sizeof(T)));
-  return true;
+  return value;
 }
 
-/// Writes as much as the caller has room for, and zeros any members beyond those of this version. Returns false if the
-/// struct is refused.
-template <class T> bool writeStruct(Arguments& arguments, const T& value, T* to, const Place& place) {
-  if (!arguments.given(to, place) || !checkSize<T>(arguments, to->struct_size, place)) return false;
+/// Writes as much as the caller has room for, and zeros any members beyond those of this version.
+template <class T> void writeStruct(const T& value, T* to, const Place& place) {
+  need(to, place);
+  checkSize<T>(to->struct_size, place);
   const size_t size = to->struct_size;
   auto* bytes = reinterpret_cast<unsigned char*>(to);
   std::memcpy(bytes, &value, std::min(size, sizeof(T)));
   if (size > sizeof(T)) std::memset(bytes + sizeof(T), 0, size - sizeof(T));
   to->struct_size = size;
-  return true;
 }
 
 /// Returns element `index` of an array whose elements lie struct_size apart.

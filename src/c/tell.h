@@ -6,13 +6,13 @@
 
 namespace attnc::c {
 
-/// Tells a caller what fill(arguments, all) writes into a struct, unless it refuses an argument.
+/// Tells a caller what fill(all) writes into a struct.
 template <class T, class Fill>
 attnc_status tell(std::initializer_list<Needed> needed, T* to, const char* name, Fill&& fill) noexcept {
-  return call(needed, [&](Arguments& arguments) -> Status {
+  return call(needed, [&]() -> Status {
     T all = {};
-    fill(arguments, all);
-    if (arguments.ok()) writeStruct(arguments, all, to, name);
+    fill(all);
+    writeStruct(all, to, name);
     return {};
   });
 }

@@ -3,6 +3,7 @@
 #include "c/call.h"
 #include "c/dlpack.h"
 #include "c/enumerators.h"
+#include "c/operands.h"
 #include "c/structs.h"
 
 #include <fmt/format.h>
@@ -38,19 +39,17 @@ void makeDense(attnc_tensor& tensor) {
   }
 }
 
-/// Whether the element count is representable: extents that no memory could hold would overflow.
-bool countsElements(const int64_t* shape, int rank) {
+/// Refuses extents that no memory could hold: their product would overflow.
+void checkExtents(const int64_t* shape, int rank, const Place& place) {
   int64_t count = 1;
   for (int axis = 0; axis < rank; ++axis)
-    if (shape[axis] < 0 || __builtin_mul_overflow(count, shape[axis] ? shape[axis] : 1, &count)) return false;
-  return true;
+    if (shape[axis] < 0 || __builtin_mul_overflow(count, shape[axis] ? shape[axis] : 1, &count))
+      refuse(place, "has extents that no tensor has");
 }
 
-Status readDlpack(Arguments& arguments, const dlpack::Tensor& from, attnc_device device, attnc_tensor* to) {
-  if (device != ATTNC_DEVICE_HOST && device != ATTNC_DEVICE_CUDA) {
-    arguments.refuse("device", fmt::format("is {}, which is none", device));
-    return {};
-  }
+Status readDlpack(const dlpack::Tensor& from, attnc_device device, attnc_tensor* to) {
+  if (device != ATTNC_DEVICE_HOST && device != ATTNC_DEVICE_CUDA)
+    refuse("device", fmt::format("is {}, which is none", device));
   if (!liesOn(from.device.type, device))
     return Error::environment(fmt::format("a tensor lies on DLPack's device type {}, expected {}", from.device.type,
                                           device == ATTNC_DEVICE_CUDA ? "CUDA memory" : "host memory"),
@@ -62,11 +61,8 @@ Status readDlpack(Arguments& arguments, const dlpack::Tensor& from, attnc_device
                               "attnc has bool, u8, i8, i16, i32, i64, f16, bf16, f32 and e4m3");
   if (from.ndim < 0 || from.ndim > ATTNC_MAX_RANK)
     return Error::environment(fmt::format("a tensor has rank {}, expected 0 .. {}", from.ndim, int(ATTNC_MAX_RANK)));
-  if (from.ndim > 0 && !arguments.given(from.shape, {"dl_tensor", "shape"})) return {};
-  if (!countsElements(from.shape, from.ndim)) {
-    arguments.refuse({"dl_tensor", "shape"}, "has extents that no tensor has");
-    return {};
-  }
+  if (from.ndim > 0) need(from.shape, {"dl_tensor", "shape"});
+  checkExtents(from.shape, from.ndim, {"dl_tensor", "shape"});
   attnc_tensor tensor = {};
   tensor.data = from.data ? static_cast<char*>(from.data) + from.byteOffset : nullptr;
   tensor.dtype = *dtype;
@@ -74,7 +70,7 @@ Status readDlpack(Arguments& arguments, const dlpack::Tensor& from, attnc_device
   for (int axis = 0; axis < from.ndim; ++axis) tensor.shape[axis] = from.shape[axis];
   makeDense(tensor);
   for (int axis = 0; from.strides && axis < from.ndim; ++axis) tensor.stride[axis] = from.strides[axis];
-  writeStruct(arguments, tensor, to, "tensor");
+  writeStruct(tensor, to, "tensor");
   return {};
 }
 
@@ -85,36 +81,30 @@ using namespace attnc;
 using namespace attnc::c;
 
 attnc_status attnc_tensor_make_dense(attnc_tensor* tensor) {
-  return call({{tensor, "tensor"}}, [&](Arguments& arguments) -> Status {
-    attnc_tensor dense;
-    if (!readStruct(arguments, tensor, dense, "tensor")) return {};
-    if (dense.rank < 0 || dense.rank > ATTNC_MAX_RANK)
-      arguments.refuse("tensor", fmt::format("has rank {}, expected 0 .. {}", dense.rank, int(ATTNC_MAX_RANK)));
-    else if (!countsElements(dense.shape, dense.rank))
-      arguments.refuse("tensor", "has extents that no tensor has");
-    if (!arguments.ok()) return {};
+  return call({{tensor, "tensor"}}, [&]() -> Status {
+    attnc_tensor dense = readStruct(tensor, "tensor");
+    checkRank(dense.rank, "tensor");
+    checkExtents(dense.shape, dense.rank, "tensor");
     makeDense(dense);
-    writeStruct(arguments, dense, tensor, "tensor");
+    writeStruct(dense, tensor, "tensor");
     return {};
   });
 }
 
 attnc_status attnc_tensor_from_dlpack(const void* dl_tensor, attnc_device device, attnc_tensor* tensor) {
-  return call({{dl_tensor, "dl_tensor"}}, [&](Arguments& arguments) -> Status {
-    return readDlpack(arguments, *static_cast<const dlpack::Tensor*>(dl_tensor), device, tensor);
-  });
+  return call({{dl_tensor, "dl_tensor"}},
+              [&]() -> Status { return readDlpack(*static_cast<const dlpack::Tensor*>(dl_tensor), device, tensor); });
 }
 
 attnc_status attnc_tensor_from_dlpack_versioned(const void* managed, attnc_device device, int32_t writes,
                                                 attnc_tensor* tensor) {
-  return call({{managed, "managed"}}, [&](Arguments& arguments) -> Status {
-    const bool isWritten = readFlag(arguments, writes, "writes");
-    if (!arguments.ok()) return {};
+  return call({{managed, "managed"}}, [&]() -> Status {
+    const bool isWritten = readFlag(writes, "writes");
     const auto& from = *static_cast<const dlpack::ManagedTensorVersioned*>(managed);
     if (from.major != 1)
       return Error::environment(fmt::format("a tensor is of DLPack {}.{}, expected 1", from.major, from.minor));
     if (isWritten && from.flags & dlpack::kReadOnly)
       return Error::environment("a tensor that is to be written is read-only", "copy it first");
-    return readDlpack(arguments, from.tensor, device, tensor);
+    return readDlpack(from.tensor, device, tensor);
   });
 }

@@ -24,10 +24,9 @@ using namespace attnc::c;
 attnc_status attnc_tune(const attnc_compiler* compiler, const attnc_mod* mod, const attnc_operands* operands,
                         const attnc_outputs* outputs, const attnc_prepare_options* options, attnc_stream stream,
                         attnc_tuning** tuning) {
-  return call({{compiler, "compiler"}, {mod, "mod"}, {tuning, "tuning"}}, [&](Arguments& arguments) -> Status {
-    const PrepareOptions how = readPrepareOptions(arguments, options);
-    const GivenForward given(arguments, operands, outputs);
-    if (!arguments.ok()) return {};
+  return call({{compiler, "compiler"}, {mod, "mod"}, {tuning, "tuning"}}, [&] {
+    const PrepareOptions how = readPrepareOptions(options);
+    const GivenForward given(operands, outputs);
     return give(compiler->compiler.tune(mod->mod, given.operands, given.outputs, how, static_cast<Stream>(stream)),
                 tuning);
   });
@@ -37,12 +36,11 @@ attnc_status attnc_tune_training(const attnc_compiler* compiler, const attnc_mod
                                  const attnc_backward_operands* operands, const attnc_outputs* outputs,
                                  const attnc_backward_outputs* gradients, const attnc_prepare_options* options,
                                  attnc_stream stream, attnc_tuning** tuning) {
-  return call({{compiler, "compiler"}, {mod, "mod"}, {tuning, "tuning"}}, [&](Arguments& arguments) -> Status {
-    const PrepareOptions how = readPrepareOptions(arguments, options);
-    const GivenBackward given(arguments, operands, gradients);
+  return call({{compiler, "compiler"}, {mod, "mod"}, {tuning, "tuning"}}, [&] {
+    const PrepareOptions how = readPrepareOptions(options);
+    const GivenBackward given(operands, gradients);
     Captures reductions;
-    const Outputs written = readOutputs(arguments, outputs, "outputs", reductions);
-    if (!arguments.ok()) return {};
+    const Outputs written = readOutputs(outputs, "outputs", reductions);
     return give(compiler->compiler.tuneTraining(mod->mod, given.operands, written, given.outputs, how,
                                                 static_cast<Stream>(stream)),
                 tuning);
@@ -61,8 +59,8 @@ size_t attnc_tuning_tile_count(const attnc_tuning* tuning, attnc_pass pass) {
 }
 
 attnc_status attnc_tuning_get_tile(const attnc_tuning* tuning, attnc_pass pass, size_t index, attnc_tuned_tile* tile) {
-  return tell({{tuning, "tuning"}}, tile, "tile", [&](Arguments& arguments, attnc_tuned_tile& all) {
-    if (!checkIndex(arguments, index, attnc_tuning_tile_count(tuning, pass))) return;
+  return tell({{tuning, "tuning"}}, tile, "tile", [&](attnc_tuned_tile& all) {
+    checkIndex(index, attnc_tuning_tile_count(tuning, pass));
     const TunedTile& from = tunedPass(*tuning, pass)->tiles[index];
     all.tile = from.tile.c_str();
     all.passed_over = from.passedOver.c_str();

@@ -15,6 +15,7 @@
 #include <llvm/ADT/STLExtras.h>
 
 #include <algorithm>
+#include <iterator>
 #include <limits>
 
 namespace attnc::codegen {
@@ -26,21 +27,10 @@ using ir::Value;
 
 namespace {
 
-const char* elementType(DType dtype) {
-  switch (dtype) {
-  case DType::Bool:
-  case DType::U8:
-  case DType::E4M3: return "unsigned char";
-  case DType::I8: return "signed char";
-  case DType::I16: return "short";
-  case DType::I32: return "int";
-  case DType::I64: return "long long";
-  case DType::F16:
-  case DType::BF16: return "unsigned short";
-  case DType::F32: return "float";
-  }
-  return "?";
-}
+/// The types of elements in kernels, by DType.
+constexpr const char* kElementTypes[] = {"unsigned char", "unsigned char",  "signed char",    "short", "int",
+                                         "long long",     "unsigned short", "unsigned short", "float", "unsigned char"};
+static_assert(std::size(kElementTypes) == size_t(DType::E4M3) + 1);
 
 bool isConstant(const ir::Extent& extent, int64_t value) { return !extent.isNamed && extent.value == value; }
 
@@ -118,7 +108,7 @@ uint32_t Lowering::lowerGather(Value value) {
   for (const ir::Extent& extent : tensor.shape)
     if (isConstant(extent, 0)) return addLeaf(literal(load.type, 0), cType(load.type));
 
-  std::string type = fmt::format("const {}*", elementType(tensor.dtype));
+  std::string type = fmt::format("const {}*", kElementTypes[int(tensor.dtype)]);
   uint32_t address = addArg({ArgWord::Kind::TensorData, uint32_t(load.attr), 0, Type::I64}, type, "t_", tensor.name);
   AddressTerms terms = termsOf(value);
   auto advance = [&](llvm::SmallVector<uint32_t, 4> by) {

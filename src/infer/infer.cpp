@@ -37,8 +37,6 @@ std::string shapeOf(const TensorView& mask) {
   return fmt::format("[{}]", fmt::join(mask.shape.begin(), mask.shape.begin() + mask.rank, ", "));
 }
 
-bool isFloat(DType dtype) { return dtype == DType::F16 || dtype == DType::BF16 || dtype == DType::F32; }
-
 /// Returns whether an element lives; nothing if it is no element of a mask.
 std::optional<bool> liveOf(const TensorView& mask, int64_t at) {
   const Number number = readElement(static_cast<const char*>(mask.data), mask.dtype, at);

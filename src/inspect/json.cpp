@@ -36,9 +36,22 @@ static_assert(std::size(kCaptureKinds) == size_t(CaptureInfo::Kind::Bool) + 1 &&
 
 // Parts of explanations. JsonReport finds these functions for elements of vectors; so they are in no unnamed namespace.
 
-static void to_json(JsonReport& json, const ModFunction& function) {
-  json = {{"name", function.name}, {"line", function.line}};
-}
+/// Makes JSON of a struct, whose keys are the names of these members.
+#define ATTNC_JSON(Type, ...)                                                                                          \
+  static void to_json(JsonReport& nlohmann_json_j, const Type& nlohmann_json_t) {                                      \
+    NLOHMANN_JSON_EXPAND(NLOHMANN_JSON_PASTE(NLOHMANN_JSON_TO, __VA_ARGS__))                                           \
+  }
+
+ATTNC_JSON(ModFunction, name, line)
+ATTNC_JSON(OperationCounts, launch, head, row, column, element, perElement)
+ATTNC_JSON(LaunchCondition, words, line)
+ATTNC_JSON(WideOperation, words, line)
+ATTNC_JSON(GatherProof, capture, index, line, proven, why)
+ATTNC_JSON(TileWork, tiles, heads, section, maskBatch, maskHeads, steps, masked, firstRow, clusterCtas, clusterHeads,
+           ctasPerMultiprocessor, longest, mean, isEstimate)
+ATTNC_JSON(PassTime, gpu, clock, ms, medianError, worstError, rows)
+ATTNC_JSON(PassCost, kernel, tiles, steps, maskedSteps, loneTile, widths, slots, imbalance, products, scores, perScore,
+           perMaskedScore, bytes, otherBytes)
 
 static void to_json(JsonReport& json, const CaptureInfo& capture) {
   json = {{"name", capture.name}, {"kind", kCaptureKinds[int(capture.kind)]}};
@@ -54,27 +67,6 @@ static void to_json(JsonReport& json, const Diagnostic& found) {
           {"message", found.message}};
   if (found.severity == Severity::Warning) json["severity"] = "warning";
   if (!found.hint.empty()) json["hint"] = found.hint;
-}
-
-static void to_json(JsonReport& json, const OperationCounts& count) {
-  json = {{"launch", count.launch}, {"head", count.head},       {"row", count.row},
-          {"column", count.column}, {"element", count.element}, {"perElement", count.perElement}};
-}
-
-static void to_json(JsonReport& json, const LaunchCondition& condition) {
-  json = {{"words", condition.words}, {"line", condition.line}};
-}
-
-static void to_json(JsonReport& json, const WideOperation& wide) {
-  json = {{"words", wide.words}, {"line", wide.line}};
-}
-
-static void to_json(JsonReport& json, const GatherProof& proof) {
-  json = {{"capture", proof.capture},
-          {"index", proof.index},
-          {"line", proof.line},
-          {"proven", proof.proven},
-          {"why", proof.why}};
 }
 
 /// No "per": no gradient arrives.
@@ -112,42 +104,6 @@ static void to_json(JsonReport& json, const GpuLimits& limits) {
           {"sharedBytesPerCta", limits.sharedBytesPerCta},
           {"sharedBytesPerMultiprocessor", limits.sharedBytesPerMultiprocessor}};
   if (limits.multiprocessors) json["gpu"] = limits.gpu, json["multiprocessors"] = limits.multiprocessors;
-}
-
-static void to_json(JsonReport& json, const TileWork& work) {
-  json = {{"tiles", work.tiles},
-          {"heads", work.heads},
-          {"section", work.section},
-          {"maskBatch", work.maskBatch},
-          {"maskHeads", work.maskHeads},
-          {"steps", work.steps},
-          {"masked", work.masked},
-          {"firstRow", work.firstRow},
-          {"clusterCtas", work.clusterCtas},
-          {"clusterHeads", work.clusterHeads},
-          {"ctasPerMultiprocessor", work.ctasPerMultiprocessor},
-          {"longest", work.longest},
-          {"mean", work.mean},
-          {"isEstimate", work.isEstimate}};
-}
-
-static void to_json(JsonReport& json, const PassTime& time) {
-  json = {{"gpu", time.gpu},
-          {"clock", time.clock},
-          {"ms", time.ms},
-          {"medianError", time.medianError},
-          {"worstError", time.worstError},
-          {"rows", time.rows}};
-}
-
-static void to_json(JsonReport& json, const PassCost& cost) {
-  json = {{"kernel", cost.kernel},     {"tiles", cost.tiles},
-          {"steps", cost.steps},       {"maskedSteps", cost.maskedSteps},
-          {"loneTile", cost.loneTile}, {"widths", cost.widths},
-          {"slots", cost.slots},       {"imbalance", cost.imbalance},
-          {"products", cost.products}, {"scores", cost.scores},
-          {"perScore", cost.perScore}, {"perMaskedScore", cost.perMaskedScore},
-          {"bytes", cost.bytes},       {"otherBytes", cost.otherBytes}};
 }
 
 namespace {

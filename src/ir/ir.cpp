@@ -1,6 +1,7 @@
 #include "ir/ir.h"
 
 #include "ir/visits.h"
+#include "support/element.h"
 
 #include <llvm/ADT/Hashing.h>
 #include <llvm/ADT/STLExtras.h>
@@ -12,19 +13,9 @@
 namespace attnc::ir {
 
 Type loadedType(DType dtype) {
-  switch (dtype) {
-  case DType::Bool: return Type::Bool;
-  case DType::U8:
-  case DType::I8:
-  case DType::I16:
-  case DType::I32: return Type::I32;
-  case DType::I64: return Type::I64;
-  case DType::F16:
-  case DType::BF16:
-  case DType::E4M3:
-  case DType::F32: return Type::F32;
-  }
-  return Type::F32;
+  if (isFloat(dtype)) return Type::F32;
+  if (dtype == DType::Bool) return Type::Bool;
+  return dtype == DType::I64 ? Type::I64 : Type::I32;
 }
 
 Module::Module() : dims{"B", "H", "HKV", "Q_LEN", "KV_LEN"} {}

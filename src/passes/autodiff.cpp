@@ -4,6 +4,7 @@
 #include "ir/walk.h"
 #include "passes/derivatives.h"
 #include "passes/gradient_stops.h"
+#include "passes/ir_names.h"
 #include "passes/output_gradients.h"
 #include "passes/tangents.h"
 #include "support/try.h"
@@ -19,10 +20,6 @@
 namespace attnc::passes {
 namespace {
 
-using ir::Node;
-using ir::Op;
-using ir::Type;
-using ir::Value;
 using Loops = llvm::SmallVector<ir::Loop, 2>; // by ascending id, from the inside out
 
 /// A term of a value's gradient that is still to be summed over the loops that the value is not inside.

@@ -6,6 +6,7 @@
 #include "analysis/monotony.h"
 #include "ir/ir.h"
 #include "ir/levels.h"
+#include "passes/ir_names.h"
 
 #include <llvm/ADT/DenseMap.h>
 #include <llvm/ADT/STLExtras.h>
@@ -15,11 +16,6 @@ namespace {
 
 using analysis::Direction;
 using analysis::Range;
-using ir::Level;
-using ir::Node;
-using ir::Op;
-using ir::Type;
-using ir::Value;
 
 constexpr size_t kMaxChoices = 3;  // each choice doubles the number of values
 constexpr int kMaxSteps = 1 << 11; // shared conditions are walked once per use; this also bounds the depth

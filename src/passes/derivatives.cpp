@@ -1,6 +1,8 @@
 // The vocabulary of the column `derivative` of ops.def: terms are values of the IR, a gradient is a product.
 #include "passes/derivatives.h"
 
+#include "passes/ir_names.h"
+
 #include <llvm/ADT/STLExtras.h>
 
 #include <array>
@@ -9,10 +11,6 @@
 
 namespace attnc::passes {
 namespace {
-
-using ir::Op;
-using ir::Type;
-using ir::Value;
 
 constexpr double kLn2 = std::numbers::ln2;
 constexpr double kTwoBySqrtPi = 2 * std::numbers::inv_sqrtpi;

@@ -13,16 +13,12 @@
 #include "passes/pass.h"
 
 #include "ir/walk.h"
+#include "passes/ir_names.h"
 
 #include <cmath>
 
 namespace attnc::passes {
 namespace {
-
-using ir::Op;
-using ir::ParamKind;
-using ir::Type;
-using ir::Value;
 
 constexpr int kFirst = 1 << 8, kRestBits = 16, kRest = 1 << kRestBits; // of a random number's 2^24
 

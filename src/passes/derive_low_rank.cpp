@@ -8,6 +8,7 @@
 #include "analysis/low_rank.h"
 #include "ir/loops.h"
 #include "ir/walk.h"
+#include "passes/ir_names.h"
 #include "passes/pass.h"
 #include "passes/rebuild.h"
 
@@ -17,9 +18,6 @@ namespace attnc::passes {
 namespace {
 
 using analysis::LowRankTerm;
-using ir::Op;
-using ir::Type;
-using ir::Value;
 
 class Rewriter {
 public:

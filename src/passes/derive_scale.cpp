@@ -7,15 +7,12 @@
 // soft cap costs only the tanh per score. scale_out is positive: scale_in takes the sign of a factor of unknown sign,
 // and a factor of 0 becomes 2^-126.
 #include "analysis/score_factors.h"
+#include "passes/ir_names.h"
 #include "passes/pass.h"
 #include "passes/rebuild.h"
 
 namespace attnc::passes {
 namespace {
-
-using ir::Op;
-using ir::Type;
-using ir::Value;
 
 /// Rebuilds `body` with the score in place of `inner`.
 Value withScoreFor(ir::Module& module, std::optional<Value> inner, Value body) {

@@ -6,14 +6,11 @@
 // f32 constants fold in single precision, as everywhere else. Not: identities (simplify).
 #include "ir/semantics.h"
 #include "passes/constants.h"
+#include "passes/ir_names.h"
 #include "passes/pass.h"
 #include "passes/rebuild.h"
 
 namespace attnc::passes {
-
-using ir::Op;
-using ir::Type;
-using ir::Value;
 
 static Number slotOf(const ir::Module& module, Value value) {
   if (module[value].type == Type::F32) return {.real = module.f32(value)};

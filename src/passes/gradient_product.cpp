@@ -2,6 +2,7 @@
 #include "ir/levels.h"
 
 #include "passes/constants.h"
+#include "passes/ir_names.h"
 
 #include <llvm/ADT/STLExtras.h>
 
@@ -11,10 +12,6 @@
 namespace attnc::passes {
 namespace {
 
-using ir::Level;
-using ir::Op;
-using ir::Type;
-using ir::Value;
 using Values = llvm::SmallVector<Value, 4>;
 
 /// A longer list is replaced by one value.

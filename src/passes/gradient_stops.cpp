@@ -8,17 +8,13 @@
 #include "passes/gradient_stops.h"
 
 #include "ir/reductions.h"
+#include "passes/ir_names.h"
 #include "passes/pass.h"
 #include "passes/pipeline.h"
 #include "passes/rebuild.h"
 
 namespace attnc::passes {
 namespace {
-
-using ir::Node;
-using ir::Op;
-using ir::Type;
-using ir::Value;
 
 /// Whether the node can pass a gradient on to its f32 operands. Steps and values that are not f32 cannot.
 bool passesGradients(const Node& node) { return node.type == Type::F32 && ir::info(node.op).passesGradients; }

@@ -19,6 +19,7 @@
 #include "ir/levels.h"
 #include "analysis/intervals.h"
 #include "ir/loops.h"
+#include "passes/ir_names.h"
 #include "passes/pass.h"
 #include "passes/rebuild.h"
 
@@ -32,11 +33,6 @@ namespace attnc::passes {
 namespace {
 
 using analysis::Range;
-using ir::Level;
-using ir::Node;
-using ir::Op;
-using ir::Type;
-using ir::Value;
 
 constexpr int64_t kExactInF32 = int64_t(1) << 24;
 

@@ -15,6 +15,7 @@
 //
 //   score = %x + select(%c, 0, -inf)        =>   score = select %c, %x, -inf
 #include "passes/constants.h"
+#include "passes/ir_names.h"
 #include "passes/pass.h"
 #include "passes/rebuild.h"
 
@@ -26,12 +27,6 @@
 
 namespace attnc::passes {
 namespace {
-
-using ir::Node;
-using ir::Op;
-using ir::ParamKind;
-using ir::Type;
-using ir::Value;
 
 /// Which infinity a value may be.
 enum Sign : uint8_t { kMinus, kPlus };

@@ -2,17 +2,13 @@
 
 #include "analysis/position_slices.h"
 #include "ir/walk.h"
+#include "passes/ir_names.h"
 #include "passes/pass.h"
 #include "passes/pipeline.h"
 #include "passes/rebuild.h"
 #include "support/try.h"
 
 namespace attnc::passes {
-
-using ir::Node;
-using ir::Op;
-using ir::ParamKind;
-using ir::Value;
 
 Expected<ir::Module> assuming(const ir::Module& module, llvm::function_ref<std::optional<bool>(Value)> taken) {
   ir::Module result = module.declarations();

@@ -2,6 +2,7 @@
 // meets them, followed by unused ones in declaration order. So the order of a kernel's arguments, and the module's
 // hash, do not depend on the mod's order of declarations. Runs last: values keep their numbers from the other passes.
 #include "passes/order_captures.h"
+#include "passes/ir_names.h"
 #include "passes/pass.h"
 #include "passes/rebuild.h"
 
@@ -11,9 +12,6 @@
 
 namespace attnc::passes {
 namespace {
-
-using ir::Op;
-using ir::Value;
 
 /// An order under construction: index -> place, and the indices by place.
 struct Order {

@@ -1,5 +1,6 @@
 #include "passes/output_gradients.h"
 
+#include "passes/ir_names.h"
 #include "support/try.h"
 
 #include <fmt/format.h>
@@ -10,10 +11,6 @@ namespace {
 
 using ir::BuiltinDim;
 using ir::Kept;
-using ir::Op;
-using ir::ParamKind;
-using ir::Type;
-using ir::Value;
 
 ir::Extent along(BuiltinDim dim) { return {.isNamed = true, .value = int64_t(dim)}; }
 

@@ -7,13 +7,12 @@
 #include "passes/rebuild.h"
 
 #include "ir/ir.h"
+#include "passes/ir_names.h"
 #include "support/try.h"
 
 #include <fmt/format.h>
 
 namespace attnc::passes {
-
-using ir::Op;
 
 static Status checkPin(const ir::Module& module, const std::string& name, int64_t value) {
   for (size_t dim = 0; dim < module.dims.size(); ++dim) {

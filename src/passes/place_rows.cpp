@@ -8,6 +8,7 @@
 // Coordinates on grids become divisions first: no rows of a shard form boxes.
 #include "passes/place_rows.h"
 
+#include "passes/ir_names.h"
 #include "passes/pass.h"
 #include "passes/rebuild.h"
 #include "support/try.h"
@@ -21,8 +22,6 @@ namespace attnc::passes {
 namespace {
 
 using ir::BuiltinDim;
-using ir::Op;
-using ir::Type;
 
 /// One of the axes that a shard has a part of.
 struct PlacedAxis {
@@ -95,7 +94,6 @@ void separateSequences(ir::Module& module, int64_t rowSequences, int64_t keySequ
 } // namespace
 
 Expected<ir::Module> placeRows(ir::Module module, RowPlaces places) {
-  using ir::ParamKind;
   std::vector<PlacedAxis> axes = {
       {BuiltinDim::QLen, ParamKind::QIdx, places.rows, ParamKind::QIdx, kRowPositions, kFirstRow, kWholeQLen},
       {BuiltinDim::KvLen, ParamKind::KvIdx, places.keys, ParamKind::KvIdx, kKeyPositions, kFirstKey, kWholeKvLen},

@@ -22,6 +22,7 @@
 
 #include "ir/ir.h"
 #include "ir/walk.h"
+#include "passes/ir_names.h"
 #include "passes/pass.h"
 #include "passes/rebuild.h"
 #include "support/try.h"
@@ -31,11 +32,6 @@
 
 namespace attnc::passes {
 namespace {
-
-using ir::Op;
-using ir::ParamKind;
-using ir::Type;
-using ir::Value;
 
 /// Writes the values of a batch entry into a module that declares the tensors it needs.
 class SequenceValues {

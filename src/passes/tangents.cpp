@@ -2,6 +2,7 @@
 
 #include "ir/walk.h"
 #include "passes/derivatives.h"
+#include "passes/ir_names.h"
 #include "support/try.h"
 
 #include <fmt/format.h>
@@ -13,12 +14,6 @@
 
 namespace attnc::passes {
 namespace {
-
-using ir::Node;
-using ir::Op;
-using ir::ParamKind;
-using ir::Type;
-using ir::Value;
 
 class ForwardMode {
 public:

@@ -6,15 +6,12 @@
 //   %9 = select bool %8, %0, %6      variant 0   =>   %0
 #include "passes/variant.h"
 
+#include "passes/ir_names.h"
 #include "passes/pipeline.h"
 #include "passes/rebuild.h"
 #include "support/try.h"
 
 namespace attnc::passes {
-
-using ir::Op;
-using ir::Type;
-using ir::Value;
 
 Expected<ir::Module> variantOf(const ir::Module& module, const analysis::Variants& variants, size_t i) {
   const ir::Node& which = module[variants.which];

@@ -1,4 +1,5 @@
 #include "reference/problem.h"
+#include "support/element.h"
 #include "support/try.h"
 
 #include <fmt/format.h>
@@ -17,19 +18,8 @@ Status checkOperand(const char* name, const TensorView& tensor) {
   for (int axis = 0; axis < tensor.rank; ++axis)
     if (tensor.shape[axis] < 0)
       return Error::environment(fmt::format("{} has the shape {}: an extent is negative", name, shapeOf(tensor)));
-  switch (tensor.dtype) {
-  case DType::F16:
-  case DType::BF16:
-  case DType::E4M3:
-  case DType::F32: break;
-  case DType::Bool:
-  case DType::U8:
-  case DType::I8:
-  case DType::I16:
-  case DType::I32:
-  case DType::I64:
+  if (!isFloat(tensor.dtype))
     return Error::environment(fmt::format("{} is {}, must be f32, f16 or bf16", name, dtypeName(tensor.dtype)));
-  }
   if (!tensor.data && tensor.elements() != 0) return Error::environment(fmt::format("{} has no data", name));
   return {};
 }

@@ -11,6 +11,9 @@
 
 namespace attnc {
 
+constexpr bool isFloat(DType dtype) { return dtype >= DType::F16; }
+constexpr bool isInteger(DType dtype) { return dtype > DType::Bool && dtype < DType::F16; }
+
 inline float bf16ToFloat(uint16_t bits) { return std::bit_cast<float>(uint32_t(bits) << 16); }
 
 inline float f16ToFloat(uint16_t bits) {

@@ -15,6 +15,7 @@
 #include "ir/levels.h"
 #include "ir/walk.h"
 #include "passes/column_span.h"
+#include "passes/ir_names.h"
 #include "passes/mask_where.h"
 #include "passes/pass.h"
 #include "passes/pipeline.h"
@@ -34,11 +35,6 @@ using analysis::GridBox;
 using analysis::gridBox;
 using analysis::GridsUsed;
 using analysis::gridsUsed;
-using ir::Node;
-using ir::Op;
-using ir::ParamKind;
-using ir::Type;
-using ir::Value;
 
 constexpr int kMaxHeadChoices = 2; // each choice doubles the number of values
 constexpr ir::ParamSet kOfRow = {ParamKind::B, ParamKind::H, ParamKind::QIdx};

@@ -16,6 +16,7 @@
 // ends elsewhere is computed from a coordinate: the tile of a column, q_idx % 64 // 8.
 #include "analysis/position_slices.h"
 #include "ir/walk.h"
+#include "passes/ir_names.h"
 #include "passes/pass.h"
 #include "passes/rebuild.h"
 
@@ -37,11 +38,6 @@ using analysis::PositionSlice;
 using analysis::PositionSlices;
 using analysis::TokenCount;
 using analysis::TokenPlace;
-using ir::Node;
-using ir::Op;
-using ir::ParamKind;
-using ir::Type;
-using ir::Value;
 
 constexpr size_t kMostCuts = 6; // candidate cuts; all their combinations are tried
 

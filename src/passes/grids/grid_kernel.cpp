@@ -5,6 +5,7 @@
 #include "ir/walk.h"
 #include "passes/autodiff.h"
 #include "passes/grids/place_writer.h"
+#include "passes/ir_names.h"
 #include "passes/order_captures.h"
 #include "passes/pass.h"
 #include "passes/pipeline.h"
@@ -23,10 +24,6 @@ using analysis::GridBox;
 using analysis::gridBox;
 using analysis::GridsUsed;
 using analysis::gridsUsed;
-using ir::Node;
-using ir::Op;
-using ir::ParamKind;
-using ir::Value;
 
 /// factor * base + by, with factor > 0.
 struct Linear {

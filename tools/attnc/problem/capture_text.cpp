@@ -75,22 +75,4 @@ std::optional<HostTensor> parseElement(DType dtype, const std::string& text) {
   return tensor;
 }
 
-bool isInteger(DType dtype) {
-  switch (dtype) {
-  case DType::U8:
-  case DType::I8:
-  case DType::I16:
-  case DType::I32:
-  case DType::I64: return true;
-  case DType::Bool:
-  case DType::F16:
-  case DType::BF16:
-  case DType::F32:
-  case DType::E4M3: return false;
-  }
-  return false;
-}
-
-bool isFloat(DType dtype) { return dtype != DType::Bool && !isInteger(dtype); }
-
 } // namespace attnc::cli

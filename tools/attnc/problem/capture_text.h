@@ -21,7 +21,4 @@ std::optional<Captures::Item> parseScalar(const CaptureInfo& capture, const std:
 /// Returns a 0-d tensor of this dtype; nullopt if the text does not fit.
 std::optional<HostTensor> parseElement(DType dtype, const std::string& text);
 
-bool isInteger(DType dtype); ///< false for bool
-bool isFloat(DType dtype);
-
 } // namespace attnc::cli

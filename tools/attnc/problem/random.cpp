@@ -41,19 +41,9 @@ double largestFinite(DType dtype) {
 
 /// Returns the largest value to draw for an integer dtype.
 int64_t largest(DType dtype) {
-  switch (dtype) {
-  case DType::Bool: return 1;
-  case DType::I8: return INT8_MAX;
-  case DType::U8: return UINT8_MAX;
-  case DType::I16: return INT16_MAX;
-  case DType::I32:
-  case DType::I64:
-  case DType::F16:
-  case DType::BF16:
-  case DType::F32:
-  case DType::E4M3: return INT32_MAX;
-  }
-  return INT32_MAX;
+  if (dtype == DType::Bool) return 1;
+  if (dtype == DType::U8) return UINT8_MAX;
+  return (int64_t(1) << (8 * std::min<int64_t>(dtypeBytes(dtype), 4) - 1)) - 1;
 }
 
 } // namespace
@@ -234,19 +224,11 @@ Status Generator::fill(const CaptureInfo& capture, HostTensor& tensor) {
   }
   elementsLeft -= elements;
   tensor.bytes.resize(size_t(elements * dtypeBytes(tensor.dtype)));
-  switch (capture.dtype) {
-  case DType::Bool: draw(std::uniform_int_distribution<int64_t>(0, 1), tensor); return {};
-  case DType::U8:
-  case DType::I8:
-  case DType::I16:
-  case DType::I32:
-  case DType::I64: fillIntegers(capture, tensor); return {};
-  case DType::F16:
-  case DType::BF16:
-  case DType::F32:
-  case DType::E4M3: break;
-  }
-  if (large && isLarge(capture))
+  if (capture.dtype == DType::Bool)
+    draw(std::uniform_int_distribution<int64_t>(0, 1), tensor);
+  else if (isInteger(capture.dtype))
+    fillIntegers(capture, tensor);
+  else if (large && isLarge(capture))
     fillLarge(capture, tensor);
   else
     draw(std::normal_distribution<double>(0, 0.5), tensor);

@@ -1,0 +1,12 @@
+// Names of the IR that this room uses throughout.
+#pragma once
+
+#include "ir/ir.h"
+#include "ir/levels.h"
+#include "ir/params.h"
+
+namespace attnc::passes {
+
+using ir::Level, ir::Node, ir::Op, ir::ParamKind, ir::Type, ir::Value;
+
+} // namespace attnc::passes
