@@ -246,10 +246,10 @@ GPU_TEST_CASE("backward kernels walk the lists of a ragged batch", "[gpu][ragged
       moveLists(lists, shape.qBlocks());
       moveLists(lists.columns, shape.kvBlocks());
       if (hasLists) operands.blockMask = &lists;
-      for (TensorView* tensor :
-           {&operands.q, &operands.k, &operands.v, &operands.out, &operands.lse, &operands.dOut, &*operands.cuSeqlensQ,
-            &*operands.cuSeqlensKv, &*gradients.dQ, &*gradients.dK, &*gradients.dV})
+      for (TensorView* tensor : {&operands.q, &operands.k, &operands.v, &operands.out, &operands.lse, &operands.dOut,
+                                 &*operands.cuSeqlensQ, &*gradients.dQ, &*gradients.dK, &*gradients.dV})
         uploaded.move(*tensor);
+      if (operands.cuSeqlensKv) uploaded.move(*operands.cuSeqlensKv);
       Gpu& device = *gpu();
       const Outputs outputs{.out = operands.out, .lse = operands.lse};
       const Prepared prepared = take(device.compiler.prepareTraining(
