@@ -104,8 +104,11 @@ public:
     collect(interpreter.isWeight() ? kNone : top);
     if (interpreter.isWeight()) return boundWeights(captures);
     if (elements.empty() || highest == kNone) { // no live score, wherever kernels round
-      if (sink != kNone) bounds.lse[size_t(index)] = ofSink();
-      return;
+      if (sink == kNone) return;
+      bounds.lse[size_t(index)] = ofSink();
+      if (!captures) return;
+      captures->add({.weight = 1, .x = dLse()}, row.b, row.h, position, 0, /*ofSink=*/true);
+      return captures->endRow(0, 0);
     }
     if (lowest == kNone || !(highest < std::numeric_limits<double>::infinity())) return giveUp(captures);
     boundForward(max);
@@ -126,6 +129,8 @@ public:
 private:
   /// Returns the error of the sink, and of an lse near it.
   double ofSink() const { return 0x1p-21 * (1 + std::fabs(sink)); }
+
+  double dLse() const { return args.dLse ? readElement(args.dLse->data, DType::F32, index).real : 0; }
 
   /// `max`: the greatest score or sink, which weights refer to.
   void collect(double max) {
@@ -292,8 +297,8 @@ private:
     const int64_t b = at.b, h = at.h;
     const double sum = forward.rowSum[size_t(index)], lse = forward.lse[size_t(index)];
     const double *d = dOut->row(index), *out = &forward.out[size_t(index * v.columns)];
-    const double dLse = args.dLse ? readElement(args.dLse->data, DType::F32, index).real : 0;
-    double delta = dot(d, out, v.columns) - dLse, sizeOfDelta = sizeOfDot(d, out, v.columns) + std::fabs(dLse);
+    const double dLse = this->dLse(), sizeOfDelta = sizeOfDot(d, out, v.columns) + std::fabs(dLse);
+    double delta = dot(d, out, v.columns) - dLse;
     // Kernels normalise by lse up to a size, and larger rows by their maximum and sum.
     const double ofLse = 0x1p-22 * (std::fabs(lse) <= 16384 ? 1 + std::fabs(lse) : 1);
     dP.clear();
@@ -310,20 +315,24 @@ private:
     }
     deltaError += std::min(1.0, sinkError / lowSum) * std::fabs(delta + dLse);
     given.assign(elements.size(), {});
+    double ofOutputs = 0; // error of what outputs add to delta: that of lse, which all elements share
     for (size_t i = 0; ofProb && i < elements.size(); ++i) {
       const Element& e = elements[i];
       const double p = e.weight / sum, off = errorOfWeight(e, sum, ofLse);
-      // Kernels read the weight as it is rounded for the product with dout.
-      const double reach = off + by.weights * (p + off) + by.leastWeight / sum;
-      Given& one = given[i] = {.prob = {{.real = std::max(kLeast, p - reach)}, {.real = std::min(1.0, p + reach)}}};
-      one.byProb = ofProb->evaluate(e, p, one.prob, at, position);
-      if (float(p) == 0) one.byProb = {0, std::fabs(one.byProb.value) + one.byProb.error};
-      if (ofScore) one.byScore = ofScore->evaluate(e, p, one.prob, at, position);
-      const double term = p * one.byProb.value,
-                   error = (p + off) * one.byProb.error + off * std::fabs(one.byProb.value);
-      delta += term, sizeOfDelta += std::fabs(term);
-      deltaError += error + (0x1p-22 + by.products) * std::fabs(term), deltaSquares += error * error;
+      const auto near = [&](double reach) {
+        return Range{{.real = std::max(kLeast, p - reach)}, {.real = std::min(1.0, p + reach)}};
+      };
+      // Delta has the gradient at the weight of f32, dS at the weight as it is rounded for the product with dout.
+      Off byProb = ofProb->evaluate(e, p, near(off), at, position);
+      const double term = p * byProb.value;
+      ofOutputs += (p + off) * byProb.error + off * std::fabs(byProb.value) + (0x1p-22 + by.products) * std::fabs(term);
+      delta += term;
+      given[i] = {.prob = near(off + by.weights * (p + off) + by.leastWeight / sum)};
+      byProb = ofProb->evaluate(e, p, given[i].prob, at, position);
+      given[i].byProb = float(p) == 0 ? Off{0, std::fabs(byProb.value) + byProb.error} : byProb;
+      if (ofScore) given[i].byScore = ofScore->evaluate(e, p, given[i].prob, at, position);
     }
+    deltaError += ofOutputs, deltaSquares += ofOutputs * ofOutputs;
     const double pOfSink = sinkWeight / sum;
     const double sinkOff =
         std::max((sinkWeight + sinkError) / lowSum - pOfSink, pOfSink - (sinkWeight - sinkError) / highSum);

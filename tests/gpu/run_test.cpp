@@ -1,19 +1,19 @@
 // `attnc run` on a GPU: what it computes holds before its own --verify.
 #include "gpu.h"
 
-#include "api/mod_impl.h"
 #include "cli/command.h"
-#include "reference/gradients.h"
 #include "tools/attnc/commands/gpu.h"
 #include "tools/attnc/commands/verify.h"
+#include "tools/attnc/problem/oracle.h"
 
 using namespace attnc;
 using gputest::libraryMod;
 
 GPU_TEST_CASE("a run with --backward holds before --verify", "[gpu][backward]") {
   // By bounds, by a block mask, with a derivative of its own, and a coarse one.
-  // Their captures want gradients by head, by score, by diagonal, and as scalars.
-  for (const char* name : {"alibi", "document", "softcap", "softcap_approx", "learned_bias", "relative_bias"})
+  // Their captures want gradients by head, by score, by diagonal, and as scalars. Some have sums with gradients.
+  for (const char* name :
+       {"alibi", "document", "softcap", "softcap_approx", "learned_bias", "relative_bias", "column_sums", "entropy"})
     for (auto [dtype, deterministic] : {std::pair("bf16", false), {"fp16", true}, {"fp32", false}}) {
       const Mod mod = libraryMod(name);
       cli::ProblemOptions options;
@@ -24,15 +24,7 @@ GPU_TEST_CASE("a run with --backward holds before --verify", "[gpu][backward]") 
       const cli::HostOperands operands = take(cli::findOperands(mod, options));
       REQUIRE(operands.dLse);
       const cli::RunResult result = take(cli::runOnGpu(gputest::gpu()->context, mod, operands, options));
-      const Mod derived = take(gradientMod(mod, take(options.gradients.wanted(mod))));
-      const reference::GradientResult want =
-          take(reference::gradients(derived.module(), operands.captures,
-                                    {{operands.q.view(), operands.k.view(), operands.v.view()},
-                                     {},
-                                     {},
-                                     operands.dOut.view(),
-                                     operands.dLse->view()},
-                                    captureGradients(derived)));
+      const reference::GradientResult want = take(cli::runReference(mod, operands, options));
       const cli::Verification verification = take(cli::verify(mod, operands, options, result, want));
       INFO(name << " " << dtype << "\n" << result.summary << verification.text());
       CHECK(verification.holds());

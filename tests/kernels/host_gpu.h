@@ -219,7 +219,7 @@ inline unsigned prmt(unsigned x, unsigned y, unsigned which) {
     if (which >> 4 * i & 8) result = (result & ~(0xffu << 8 * i)) | (result >> (8 * i + 7) & 1 ? 0xffu << 8 * i : 0u);
   return result;
 }
-inline unsigned cvt_rna_tf32(float x) { return __float_as_uint(x); }
+inline unsigned cvt_rna_tf32(float x) { return (__float_as_uint(x) + 0x1000) & ~0x1fffu; }
 inline float cvt_f32_f16(unsigned short x) { return float(host::fromBits<_Float16>(x)); }
 inline unsigned cvt_rn_f16x2(float high, float low) {
   return unsigned(host::bitsOf(_Float16(high))) << 16 | unsigned(host::bitsOf(_Float16(low)));
@@ -394,7 +394,9 @@ inline void mma_m16n8k32_e4m3(float (&d)[4], const unsigned (&a)[4], unsigned b0
   mma<4>(d, a, b0, b1,
          [](unsigned word, int i) { return cvt_f32_f16((unsigned short)cvt_f16x2_e4m3x2<0>(word >> 8 * i & 0xff)); });
 }
-inline void mma_m16n8k8_tf32(float (&)[4], const unsigned (&)[4], unsigned, unsigned) { std::abort(); }
+inline void mma_m16n8k8_tf32(float (&d)[4], const unsigned (&a)[4], unsigned b0, unsigned b1) {
+  mma<1>(d, a, b0, b1, [](unsigned word, int) { return __uint_as_float(word & ~0x1fffu); });
+}
 template <int N> void touch(float (&d)[N][4]) { asm volatile("" ::"r"(&d) : "memory"); }
 inline void wgmma_fence() {}
 template <class Element, int N, int MnA, int MnB, class D>

@@ -4,6 +4,7 @@
 #include "attnc/attnc.h"
 #include "helpers/ragged_lists.h"
 #include "kernels/findings.h"
+#include "kernels/host_gradients.h"
 #include "kernels/host_launch.h"
 #include "kernels/host_tensor.h"
 
@@ -23,26 +24,14 @@ namespace {
 struct Case {
   Family family = Family::Naive;
   DType dtype = DType::F32;
-  int headDim = 16, headDimV = 16;
+  int headDim = 16, headDimV = headDim;
   std::vector<int32_t> lengths = {75, 0, 1, 33};
-  int64_t qLen = 40, kvLen = 75, kvHeads = 1;
+  int64_t qLen = 70, kvLen = 75, kvHeads = 1;
   std::string mod = "q_idx >= kv_idx";
   std::vector<int32_t> offsets = {}; ///< empty: the last query stands at the last key
   bool hasLists = false, deterministic = false;
   double tolerance = 1e-5; ///< relative to the largest element
 };
-
-std::string paramsOf(const plan::Stage& stage) {
-  const std::string& name = stage.templateName;
-  const auto isOneOf = [&](std::initializer_list<const char*> names) {
-    return std::find(names.begin(), names.end(), name) != names.end();
-  };
-  return isOneOf({"backward_captures.cu", "backward_captures_naive.cu", "backward_sinks.cu"}) ? "CaptureParams"
-         : isOneOf({"backward_captures_out.cu"})                                              ? "CaptureOutputParams"
-         : isOneOf({"backward_sm80.cu", "backward_finish_sm80.cu"})                           ? "BackwardParamsSm80"
-         : name.find("sm90") != std::string::npos || isOneOf({"backward_visits.cu"})          ? "BackwardParamsSm90"
-                                                                                              : "BackwardParams";
-}
 
 void fill(const Tensor& tensor, int64_t begin, int64_t end, double value) {
   for (int64_t i = begin; i < end; ++i) writeElement(static_cast<char*>(tensor.view.data), tensor.view.dtype, i, value);
@@ -101,23 +90,11 @@ void check(const Case& c) {
   options.kind = KernelKind::Backward, options.family = c.family;
   options.features.set(Feature::Deterministic, c.deterministic);
   if (learns) options.gradients = {"slopes"};
-  test::launchOnHost(mod, options, operands, {}, {got[0].view, got[1].view, got[2].view, &ofCaptures}, {}, paramsOf);
-  const auto compare = [&](const char* name, const TensorView& got, const TensorView& want) {
-    const auto at = [](const TensorView& of, int64_t i) -> double {
-      return readElement(static_cast<const char*>(of.data), of.dtype, i).real;
-    };
-    double largest = 0, error = 0;
-    for (int64_t i = 0; i < want.elements(); ++i) {
-      largest = std::max(largest, std::fabs(at(want, i)));
-      const double difference = std::fabs(at(got, i) - at(want, i));
-      error = std::max(error, std::isfinite(difference) ? difference : std::numeric_limits<double>::infinity());
-    }
-    INFO(name << ": " << error << " of " << largest);
-    CHECK(largest > 0);
-    CHECK(error <= c.tolerance * largest);
-  };
-  for (size_t i : {0, 1, 2}) compare(std::array{"dq", "dk", "dv"}[i], got[i].view, want[i].view);
-  if (learns) compare("d_slopes", dSlopes.view, wanted.view);
+  test::launchOnHost(mod, options, operands, {}, {got[0].view, got[1].view, got[2].view, &ofCaptures}, {},
+                     test::backwardParamsOf);
+  for (size_t i : {0, 1, 2})
+    test::compareToLargest(std::array{"dq", "dk", "dv"}[i], got[i].view, want[i].view, c.tolerance);
+  if (learns) test::compareToLargest("d_slopes", dSlopes.view, wanted.view, c.tolerance);
   for (int64_t b = 0; b < batch; ++b)
     for (int64_t head = b * c.kvHeads; head < (b + 1) * c.kvHeads; ++head)
       for (int64_t row = c.lengths[size_t(b)]; row < c.kvLen; ++row)
@@ -138,7 +115,7 @@ void checkLists(const test::RaggedCase& c, bool deterministic = false, double to
   options.features.set(Feature::Deterministic, deterministic);
   for (const Tensor* tensor : {&got.dQ, &got.dK, &got.dV})
     fill(*tensor, 0, tensor->view.elements(), std::numeric_limits<double>::quiet_NaN());
-  test::launchOnHost(take(Mod::parse(c.mod)), options, operands, {}, got.outputs(), {}, paramsOf);
+  test::launchOnHost(take(Mod::parse(c.mod)), options, operands, {}, got.outputs(), {}, test::backwardParamsOf);
   test::checkGradients(batch, got, want, tolerance);
 }
 
@@ -151,117 +128,62 @@ const std::string kLearned = "slopes: f32[H]\n"
 } // namespace
 
 TEST_CASE("naive backward kernels end at KV lengths", "[on-host][lengths]") {
-  check({});
-  check({.kvHeads = 2, .offsets = {0, 0, 3, 35}});
-  check({.mod = kLearned});
+  check({.qLen = 40});
+  check({.qLen = 40, .kvHeads = 2, .offsets = {0, 0, 3, 35}});
+  check({.qLen = 40, .mod = kLearned});
   check({.lengths = {260, 0, 129}, .qLen = 140, .kvLen = 260, .mod = "(q_idx + kv_idx) % 3 != 0", .hasLists = true});
 }
 
-TEST_CASE("backward kernels of mma.sync end at KV lengths", "[on-host][lengths]") {
-  constexpr Family kSm80 = Family::Sm80;
+TEST_CASE("backward kernels with tensor cores end at KV lengths", "[on-host][lengths]") {
   const std::string unbounded = "(q_idx + kv_idx) % 3 != 0";
-  check({.family = kSm80,
-         .dtype = DType::F16,
-         .headDim = 64,
-         .headDimV = 64,
-         .lengths = {200, 0, 1, 129},
-         .qLen = 70,
-         .kvLen = 200,
-         .tolerance = 6e-3});
-  check({.family = kSm80,
-         .dtype = DType::F16,
-         .headDim = 72,
-         .headDimV = 64,
-         .lengths = {128, 70},
-         .qLen = 70,
-         .kvLen = 200,
-         .kvHeads = 2,
-         .mod = kLearned,
-         .offsets = {0, 9},
-         .tolerance = 6e-3});
-  check({.family = kSm80,
-         .dtype = DType::F16,
-         .headDim = 64,
-         .headDimV = 64,
-         .lengths = {260, 0, 129},
-         .qLen = 140,
-         .kvLen = 260,
-         .mod = unbounded,
-         .hasLists = true,
-         .tolerance = 6e-3});
-  check({.family = kSm80,
-         .dtype = DType::F16,
-         .headDim = 16,
-         .headDimV = 16,
-         .lengths = {200, 0, 65},
-         .qLen = 70,
-         .kvLen = 200,
-         .mod = kLearned,
-         .deterministic = true,
-         .tolerance = 6e-3});
-}
-
-TEST_CASE("backward kernels of Hopper end at KV lengths", "[on-host][lengths]") {
-  constexpr Family kSm90 = Family::Sm90;
-  const std::string unbounded = "(q_idx + kv_idx) % 3 != 0";
-  check({.family = kSm90,
-         .dtype = DType::F16,
-         .headDim = 64,
-         .headDimV = 64,
-         .lengths = {260, 0, 1, 129},
-         .qLen = 70,
-         .kvLen = 260,
-         .tolerance = 6e-3});
-  check({.family = kSm90,
-         .dtype = DType::F16,
-         .headDim = 128,
-         .headDimV = 128,
-         .lengths = {200, 0, 70},
-         .qLen = 70,
-         .kvLen = 200,
-         .kvHeads = 2,
-         .mod = kLearned,
-         .offsets = {0, 9, 30},
-         .tolerance = 6e-3});
-  check({.family = kSm90,
-         .dtype = DType::F16,
-         .headDim = 64,
-         .headDimV = 64,
-         .lengths = {300, 0, 129},
-         .qLen = 140,
-         .kvLen = 300,
-         .mod = unbounded,
-         .hasLists = true,
-         .deterministic = true,
-         .tolerance = 6e-3});
-  check({.family = kSm90,
-         .dtype = DType::F16,
-         .headDim = 192,
-         .headDimV = 128,
-         .lengths = {200, 0, 70},
-         .qLen = 70,
-         .kvLen = 200,
-         .tolerance = 6e-3});
-  check({.family = kSm90,
-         .dtype = DType::F16,
-         .headDim = 256,
-         .headDimV = 256,
-         .lengths = {130, 0, 70},
-         .qLen = 70,
-         .kvLen = 130,
-         .mod = unbounded,
-         .tolerance = 6e-3});
-  check({.family = kSm90, // lists of more than 32 blocks
-         .dtype = DType::F16,
-         .headDim = 64,
-         .headDimV = 64,
-         .lengths = {4, 500, 500},
-         .qLen = 40,
-         .kvLen = 4250,
-         .mod = unbounded,
-         .hasLists = true,
-         .deterministic = true,
-         .tolerance = 6e-3});
+  for (Case c : {
+           Case{.family = Family::Sm80, .headDim = 64, .lengths = {200, 0, 1, 129}, .kvLen = 200},
+           {.family = Family::Sm80,
+           .headDim = 72,
+           .headDimV = 64,
+           .lengths = {128, 70},
+           .kvLen = 200,
+           .kvHeads = 2,
+           .mod = kLearned,
+           .offsets = {0, 9}},
+           {.family = Family::Sm80,
+           .headDim = 64,
+           .lengths = {260, 0, 129},
+           .qLen = 140,
+           .kvLen = 260,
+           .mod = unbounded,
+           .hasLists = true},
+           {.family = Family::Sm80, .lengths = {200, 0, 65}, .kvLen = 200, .mod = kLearned, .deterministic = true},
+           {.family = Family::Sm90, .headDim = 64, .lengths = {260, 0, 1, 129}, .kvLen = 260},
+           {.family = Family::Sm90,
+           .headDim = 128,
+           .lengths = {200, 0, 70},
+           .kvLen = 200,
+           .kvHeads = 2,
+           .mod = kLearned,
+           .offsets = {0, 9, 30}},
+           {.family = Family::Sm90,
+           .headDim = 64,
+           .lengths = {300, 0, 129},
+           .qLen = 140,
+           .kvLen = 300,
+           .mod = unbounded,
+           .hasLists = true,
+           .deterministic = true},
+           {.family = Family::Sm90, .headDim = 192, .headDimV = 128, .lengths = {200, 0, 70}, .kvLen = 200},
+           {.family = Family::Sm90, .headDim = 256, .lengths = {130, 0, 70}, .kvLen = 130, .mod = unbounded},
+           {.family = Family::Sm90,
+           .headDim = 64,
+           .lengths = {4, 500, 500},
+           .qLen = 40,
+           .kvLen = 4250,
+           .mod = unbounded,
+           .hasLists = true,
+           .deterministic = true}, // lists of more than 32 blocks
+       }) {
+    c.dtype = DType::F16, c.tolerance = 6e-3;
+    check(c);
+  }
 }
 
 TEST_CASE("backward kernels walk lists of a ragged batch", "[on-host][lengths]") {

@@ -4,6 +4,7 @@
 #include "helpers/ragged_lists.h"
 #include "ir/printer.h"
 #include "kernels/findings.h"
+#include "kernels/host_gradients.h"
 #include "kernels/host_launch.h"
 #include "kernels/host_tensor.h"
 
@@ -14,6 +15,7 @@
 #include <functional>
 #include <map>
 #include <random>
+#include <tuple>
 
 using namespace attnc;
 using test::Tensor;
@@ -57,19 +59,6 @@ const std::string kCausal = "def mask_mod(b, h, q_idx, kv_idx):\n  return q_idx 
 const std::string kBiased = "slopes: f32[H]\ndef score_mod(score, b, h, q_idx, kv_idx):\n"
                             "  return score + slopes[h] * (q_idx - kv_idx) * 0.1\n";
 
-std::string paramsOf(const plan::Stage& stage) {
-  const std::string& name = stage.templateName;
-  return name == "backward_captures_out.cu"                                            ? "CaptureOutputParams"
-         : name.starts_with("backward_captures") || name.starts_with("backward_sinks") ? "CaptureParams"
-         : name == "backward_diagonals.cu"                                             ? "DiagonalParams"
-         : name == "backward_sm90.cu" || name == "backward_finish_sm90.cu"             ? "BackwardParamsSm90"
-         : name == "backward_sm80.cu" || name == "backward_finish_sm80.cu"             ? "BackwardParamsSm80"
-         : name == "reductions_naive.cu"                                               ? "naive::Params"
-         : name == "reductions_sm80.cu"                                                ? "ReductionParams"
-         : name == "reductions_sm90.cu"                                                ? "ReductionParamsSm90"
-                                                                                       : "BackwardParams";
-}
-
 /// Named tensors, for each of these names.
 struct Named {
   std::map<std::string, Tensor> tensors;
@@ -79,22 +68,6 @@ struct Named {
     all.set(name, tensors.try_emplace(name, dtype, shape, random).first->second.view);
   }
 };
-
-/// Compares relative to the largest element that is wanted.
-void compare(const std::string& name, const TensorView& got, const TensorView& want, double margin) {
-  const auto at = [](const TensorView& of, int64_t i) -> double {
-    return readElement(static_cast<const char*>(of.data), of.dtype, i).real;
-  };
-  double largest = 0, error = 0;
-  for (int64_t i = 0; i < want.elements(); ++i) {
-    largest = std::max(largest, std::fabs(at(want, i)));
-    const double difference = std::fabs(at(got, i) - at(want, i));
-    error = std::max(error, std::isfinite(difference) ? difference : INFINITY);
-  }
-  INFO(name << ": " << error << " of " << largest);
-  CHECK(largest > 0);
-  CHECK(error <= margin * largest);
-}
 
 struct Case {
   std::string text;
@@ -108,6 +81,24 @@ struct Case {
   std::set<std::string> wanted = {"sizes", "slopes", "tilt"}; ///< captures
   Features features = {};
 };
+
+/// Compares gradients within the bounds that `attnc run --verify` takes. `of`: dq, dk and dv.
+void checkAllBounds(const Mod& mod, const Case& c, const std::set<std::string>& names, const BackwardOperands& operands,
+                    const Named& ofCaptures, const Named& of) {
+  const Mod derived = take(gradientMod(mod, names, false, /*withOutputs=*/true));
+  const Captures& captures = *operands.captures;
+  const ir::CaptureGradients& places = captureGradients(derived);
+  const auto want = take(reference::gradients(derived.module(), captures, operands, places));
+  reference::Arithmetic by = reference::arithmeticOf(c.dtype, c.dtype, false);
+  by.penalty = 0x1p-14 * 0.3; // of slopes by the distance, up to 0.3
+  const auto bounds = take(reference::errorBounds(derived.module(), captures, operands, want, by, places));
+  for (const auto& [name, tensor] : ofCaptures.tensors)
+    test::checkBounds(name, tensor.view, want.captures.at(name), bounds.captures.at(name));
+  if (c.onlyCaptures) return;
+  for (const auto& [name, values, limits] :
+       {std::tuple("dq", &want.dQ, &bounds.dQ), {"dk", &want.dK, &bounds.dK}, {"dv", &want.dV, &bounds.dV}})
+    test::checkBounds(name, of.tensors.at(name).view, *values, *limits);
+}
 
 void check(const Case& c) {
   if (!test::isCaseDue()) return;
@@ -166,10 +157,13 @@ void check(const Case& c) {
   options.features = options.features | c.features;
   options.features.set(Feature::Reductions);
   take(computeBackwardOnCpu(mod, operands, outputsTo(wanted, want)));
-  test::launchOnHost(mod, options, operands, {}, outputsTo(gotten, got), {}, paramsOf);
-  for (const auto& [name, tensor] : want.tensors) compare(name, got.tensors.at(name).view, tensor.view, c.margin);
+  test::launchOnHost(mod, options, operands, {}, outputsTo(gotten, got), {}, test::backwardParamsOf);
+  for (const auto& [name, tensor] : want.tensors)
+    test::compareToLargest(name, got.tensors.at(name).view, tensor.view, c.margin);
+  if (!isRagged && !c.hasLists) checkAllBounds(mod, c, names, operands, got, gotten);
   if (c.onlyCaptures) return;
-  for (const auto& [name, tensor] : wanted.tensors) compare(name, gotten.tensors.at(name).view, tensor.view, c.margin);
+  for (const auto& [name, tensor] : wanted.tensors)
+    test::compareToLargest(name, gotten.tensors.at(name).view, tensor.view, c.margin);
 }
 
 } // namespace
@@ -196,6 +190,20 @@ TEST_CASE("backward kernels with tensor cores compute gradients of outputs", "[o
   fast(Family::Sm90, {.text = kBiased + kCausal + kOfWeights, .onlyCaptures = true});
   fast(Family::Sm80, {kScores + kOfWeights});
   fast(Family::Sm80, {kCausal + kColumns, /*hasLists=*/true});
+}
+
+TEST_CASE("two walks of mma.sync compute gradients of outputs in f32, and those that are deterministic",
+          "[on-host][output-gradients]") {
+  const std::set<std::string> learned = {"slopes", "tilt"};
+  for (Case c :
+       {Case{.text = kScores + kOfWeights, .dim = 24},
+        {.text = kBiased + kCausal + kOfWeights, .dim = 136},
+        {.text = kCausal + kColumns, .hasLists = true},
+        {.text = kScores + kOfWeights, .ends = {0, 31, 31, 70}},
+        {.text = kScores + kOfWeights, .dtype = DType::BF16, .margin = 2e-2, .features = {Feature::Deterministic}}}) {
+    c.family = Family::Sm80, c.wanted = learned;
+    check(c);
+  }
 }
 
 TEST_CASE("gradients of outputs hold in rows of large scores", "[on-host][output-gradients]") {

@@ -2,6 +2,7 @@
 #include "api/mod_impl.h"
 #include "attnc/attnc.h"
 #include "kernels/findings.h"
+#include "kernels/host_gradients.h"
 #include "kernels/host_launch.h"
 #include "kernels/host_tensor.h"
 #include "reference/error_bounds.h"
@@ -59,19 +60,6 @@ void compare(const char* name, const TensorView& got, const TensorView& want, do
   CHECK(wrong == 0);
 }
 
-/// Checks results against the bounds that `attnc run --verify` takes.
-void checkBounds(const char* name, const TensorView& got, const std::vector<double>& want, std::vector<double> bounds) {
-  reference::addRounding(bounds, want, got.dtype);
-  double share = 0;
-  for (size_t i = 0; i < want.size(); ++i)
-    share = std::max(share,
-                     std::fabs(readElement(static_cast<const char*>(got.data), got.dtype, int64_t(i)).real - want[i]) /
-                         bounds[i]);
-  INFO(name << ": " << share << " of the bound");
-  CHECK(share <= 1);
-  CHECK(share > 1e-3); // the bounds are no wide ones
-}
-
 std::string paramsOf(const plan::Stage& stage) {
   const std::string& name = stage.templateName;
   return name == "forward_naive.cu"              ? "naive::Params"
@@ -96,10 +84,10 @@ void checkForward(const std::string& text, Family family, DType dtype) {
   reference::GradientResult of;
   const BackwardOperands operands = l.operands();
   of.forward = take(reference::attention(mod.module(), l.captures, operands));
-  checkBounds("out", out.view, of.forward.out,
-              take(reference::errorBounds(mod.module(), l.captures, operands, of,
-                                          reference::arithmeticOf(dtype, dtype, false), {}))
-                  .out);
+  test::checkBounds("out", out.view, of.forward.out,
+                    take(reference::errorBounds(mod.module(), l.captures, operands, of,
+                                                reference::arithmeticOf(dtype, dtype, false), {}))
+                        .out);
   for (int64_t i = 0; i < lse.view.elements(); ++i) REQUIRE(static_cast<const float*>(lse.view.data)[i] == 0);
 }
 
@@ -155,9 +143,9 @@ TEST_CASE("the naive backward kernel goes through weight_mod", "[on-host]") {
     const reference::GradientResult of = take(reference::gradients(derived.module(), l.captures, operands, places));
     const reference::ErrorBounds bounds = take(reference::errorBounds(
         derived.module(), l.captures, operands, of, reference::arithmeticOf(DType::F32, DType::F32, false), places));
-    checkBounds("dq", got.dQ.view, of.dQ, bounds.dQ);
-    checkBounds("dk", got.dK.view, of.dK, bounds.dK);
-    checkBounds("dv", got.dV.view, of.dV, bounds.dV);
+    test::checkBounds("dq", got.dQ.view, of.dQ, bounds.dQ);
+    test::checkBounds("dk", got.dK.view, of.dK, bounds.dK);
+    test::checkBounds("dv", got.dV.view, of.dV, bounds.dV);
   }
 }
 
