@@ -170,7 +170,8 @@ ATTNC_DEVICE void add_kv_factors(const LowRankGradientParams& p, const ModArgs& 
         for (int b = at.b; b < at.b + p.kv_batches; ++b)
           for (int kv_head = at.h; kv_head < at.h + p.kv_heads; ++kv_head) {
             const int h = kv_head * shared_by;
-            const auto head = M::head(args, b, h);                               // SEAM(head)
+            const auto head = M::head(args, b, h); // SEAM(head)
+            if (kIsPadded<M> && index >= kv_length<M>(f, args, head)) continue;
             const auto col = M::col(args, head, b, h, index, float(index), 0.f); // SEAM(col)
             const Coord coord = {b, h, 0, index};
             const Element* of =

@@ -218,4 +218,17 @@ Status checkOnDevice(const ir::Module& module, const Operands& operands, KernelK
   return checkGathers(module, host);
 }
 
+Status checkZeros(const plan::WorkspaceView& workspace, Stream stream) {
+  for (const plan::WorkspacePart& part : workspace.layout.parts()) {
+    if (!workspace.memory || part.use.zeroed != plan::WorkspaceUse::Zeroed::Once) continue;
+    std::vector<char> bytes(part.bytes);
+    ATTNC_TRY(jit::bringBack(bytes.data(), workspace.at(part.use.use), bytes.size(), stream));
+    if (llvm::any_of(bytes, [](char byte) { return byte != 0; }))
+      return Error::environment("the counters of the workspace are not 0: a launch was stopped, other work wrote "
+                                "there, or the workspace was never initialised",
+                                "initialise it; a launch would leave out tiles");
+  }
+  return {};
+}
+
 } // namespace attnc

@@ -11,6 +11,7 @@
 #include "attnc/operands.h"
 #include "ir/ir.h"
 #include "jit/env.h"
+#include "launch/workspace.h"
 
 namespace attnc {
 
@@ -29,5 +30,9 @@ Status checkGathers(const ir::Module& module, const Operands& operands);
 /// Does both for operands in device memory. Copies what it needs, behind the work of the stream, and waits. Errors
 /// (environment): the stream is being captured.
 Status checkOnDevice(const ir::Module& module, const Operands& operands, KernelKind kind, Stream stream);
+
+/// Checks that a workspace holds zeros where launches rely on zeros, and leave them. Copies, and waits. Error
+/// (environment): it holds others.
+Status checkZeros(const plan::WorkspaceView& workspace, Stream stream);
 
 } // namespace attnc

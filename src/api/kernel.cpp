@@ -116,7 +116,10 @@ Expected<size_t> ForwardKernel::workspaceBytes(const Operands& operands, const O
 
 Status ForwardKernel::launch(const Operands& operands, const Outputs& outputs, void* workspace, Stream stream) const {
   ATTNC_TRY_AS(checked, plan::checkForward(operands, outputs, options()));
-  if (impl->checks) ATTNC_TRY(checkOnDevice(impl->module(), operands, options().kind, stream));
+  if (impl->checks) {
+    ATTNC_TRY(checkOnDevice(impl->module(), operands, options().kind, stream));
+    ATTNC_TRY(checkZeros({impl->workspaceFor(*checked), workspace}, stream));
+  }
   return impl->launch(*checked, operands.captures, workspace, stream);
 }
 

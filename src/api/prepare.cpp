@@ -66,7 +66,9 @@ struct Prepared::Impl {
   /// check(), and checks values if launches do.
   Status checkLaunch(const Operands& operands, void* memory, KernelKind kind, Stream stream) const {
     ATTNC_TRY(check(operands, memory));
-    return checks || loaded().checks ? checkOnDevice(loaded().module(), operands, kind, stream) : Status();
+    if (!checks && !loaded().checks) return {};
+    ATTNC_TRY(checkOnDevice(loaded().module(), operands, kind, stream));
+    return checkZeros({preparation.impl->workspace, memory}, stream);
   }
 
   /// Which lists the block mask kernel builds. A backward pass walks those by column.

@@ -118,3 +118,21 @@ TEST_CASE("what another thread compiled meanwhile is loaded by the first backwar
   take(documents.launchBackward(prepared));
   CHECK(all.names() == kBoth);
 }
+
+TEST_CASE("a launch that checks refuses counters that a stopped launch left", "[prepare]") {
+  const Mod mod = take(Mod::parse("q_idx >= kv_idx"));
+  test::Launch launch;
+  test::fillLaunch(launch, mod, {.kind = KernelKind::Decode, .arch = "sm_80", .headDim = 64, .headDimV = 64});
+  Compilations compilations;
+  const Compiler compiler = compilations.compiler();
+  void *const zeros = reinterpret_cast<void*>(1 << 20), *const ones = reinterpret_cast<void*>(1ull << 40);
+  for (bool checks : {true, false}) {
+    const Prepared prepared =
+        take(compiler.prepare(mod, launch.operands, launch.outputs, {.decode = true, .check = checks}));
+    REQUIRE(prepared.workspaceBytes() > 0);
+    take(prepared.launch(launch.operands, launch.outputs, zeros, nullptr));
+    const Status launched = prepared.launch(launch.operands, launch.outputs, ones, nullptr);
+    CHECK(bool(launched) == !checks);
+    if (checks) CHECK_THAT(launched.error().message, Contains("the counters of the workspace are not 0"));
+  }
+}

@@ -61,12 +61,26 @@ void check(const Case& c) {
   BackwardOperands operands{{.q = q.view, .k = k.view, .v = v.view}, out.view, lse.view, dOut.view, dLse.view};
   operands.kvLengths = TensorView::contiguous(lengths.data(), DType::I32, {batch});
   if (!offsets.empty()) operands.qOffsets = TensorView::contiguous(offsets.data(), DType::I32, {batch});
+  struct Learned {
+    std::string name;
+    Tensor value, got, want;
+  };
+  std::vector<Learned> learned;
   Captures captures, ofCaptures, wantedOfCaptures;
-  const Tensor slopes(DType::F32, {2}, random), dSlopes(DType::F32, {2}, random), wanted(DType::F32, {2}, random);
-  const bool learns = !mod.captures().empty();
-  if (learns) captures.set("slopes", slopes.view), ofCaptures.set("slopes", dSlopes.view);
-  if (learns) wantedOfCaptures.set("slopes", wanted.view);
-  fill(dSlopes, 0, 2, 0); // as a launch finds it
+  for (const auto& capture : mod.captures()) {
+    const std::vector<int64_t> shape =
+        capture.name == "slopes" ? std::vector<int64_t>{2} : std::vector<int64_t>{batch, 2, c.kvLen, 16};
+    const auto like = [&](DType dtype) { return Tensor(dtype, shape, random); };
+    learned.push_back(
+        {capture.name, like(shape.size() == 1 ? DType::F32 : DType::BF16), like(DType::F32), like(DType::F32)});
+    const Learned& of = learned.back();
+    captures.set(of.name, of.value.view), ofCaptures.set(of.name, of.got.view),
+        wantedOfCaptures.set(of.name, of.want.view);
+    fill(of.got, 0, of.got.view.elements(), 0); // as a launch finds it
+    if (shape.size() > 1)
+      for (int64_t head = 0; head < 2 * batch; ++head)
+        fill(of.value, (head * c.kvLen + c.lengths[size_t(head / 2)]) * 16, (head + 1) * c.kvLen * 16, kNan);
+  }
   operands.captures = &captures;
   BlockMask lists;
   BlockMaskView view;
@@ -89,12 +103,12 @@ void check(const Case& c) {
   KernelOptions options = optionsOf(operands, {}, {.arch = c.family == Family::Sm90 ? "sm_90a" : "sm_80"});
   options.kind = KernelKind::Backward, options.family = c.family;
   options.features.set(Feature::Deterministic, c.deterministic);
-  if (learns) options.gradients = {"slopes"};
+  for (const Learned& of : learned) options.gradients.insert(of.name);
   test::launchOnHost(mod, options, operands, {}, {got[0].view, got[1].view, got[2].view, &ofCaptures}, {},
                      test::backwardParamsOf);
   for (size_t i : {0, 1, 2})
     test::compareToLargest(std::array{"dq", "dk", "dv"}[i], got[i].view, want[i].view, c.tolerance);
-  if (learns) test::compareToLargest("d_slopes", dSlopes.view, wanted.view, c.tolerance);
+  for (const Learned& of : learned) test::compareToLargest("d_" + of.name, of.got.view, of.want.view, c.tolerance);
   for (int64_t b = 0; b < batch; ++b)
     for (int64_t head = b * c.kvHeads; head < (b + 1) * c.kvHeads; ++head)
       for (int64_t row = c.lengths[size_t(b)]; row < c.kvLen; ++row)
@@ -182,6 +196,34 @@ TEST_CASE("backward kernels with tensor cores end at KV lengths", "[on-host][len
            .deterministic = true}, // lists of more than 32 blocks
        }) {
     c.dtype = DType::F16, c.tolerance = 6e-3;
+    check(c);
+  }
+}
+
+TEST_CASE("low-rank terms of padded batches have gradients in columns", "[on-host][lengths][low_rank]") {
+  const std::string term = "import torch\nu: bf16[B, H, KV_LEN, 16]\nw: bf16[B, H, KV_LEN, 16]\n"
+                           "def score_mod(score, b, h, q_idx, kv_idx):\n"
+                           "  return score + u[b, h, q_idx] @ torch.tanh(w[b, h, kv_idx])\n"
+                           "def mask_mod(b, h, q_idx, kv_idx):\n  return q_idx >= kv_idx\n";
+  for (Family family : {Family::Sm80, Family::Sm90}) {
+    const Case c{.family = family,
+                 .dtype = DType::BF16,
+                 .headDim = 32,
+                 .headDimV = 32,
+                 .lengths = {100, 0, 45},
+                 .qLen = 40,
+                 .kvLen = 100,
+                 .mod = term,
+                 .tolerance = 2e-2};
+    const KernelOptions options{.kind = KernelKind::Backward,
+                                .family = family,
+                                .arch = family == Family::Sm90 ? "sm_90a" : "sm_80",
+                                .headDim = 32,
+                                .features = {Feature::Lengths},
+                                .offsets = QueryOffsets::FromLengths,
+                                .gradients = {"u", "w"}};
+    const auto plan = take(test::choosePlan(take(derive(take(Mod::parse(term)), options)), options));
+    CHECK(plan.lowRank.rfind("rank 16", 0) == 0);
     check(c);
   }
 }

@@ -47,8 +47,9 @@ int cuMemAlloc_v2(unsigned long long* address, size_t bytes) {
   return 0;
 }
 
-int cuMemcpyDtoH_v2(void* to, unsigned long long, size_t bytes) {
-  std::memset(to, 0, bytes);
+// Memory from 2^40 to 2^41 holds ones, other memory zeros.
+int cuMemcpyDtoH_v2(void* to, unsigned long long from, size_t bytes) {
+  std::memset(to, from >> 40 == 1, bytes);
   return 0;
 }
 
