@@ -54,16 +54,15 @@ Preparation withoutBackward(Preparation preparation) {
 }
 
 /// Makes a tile ready, and launches it once. `shared`: the workspace of the earlier trials; null to allocate one.
-Expected<Trial> readyTrial(const PassToTune& pass, Prepared prepared, size_t tile,
-                           std::shared_ptr<const jit::DeviceMemory> shared) {
+Expected<Trial> readyTrial(const PassToTune& pass, Prepared prepared, size_t tile, std::shared_ptr<void> shared) {
   if (!shared) {
-    ATTNC_TRY_AS(allocated, jit::DeviceMemory::allocate(prepared.workspaceBytes()));
-    shared = std::make_shared<const jit::DeviceMemory>(*std::move(allocated));
+    ATTNC_TRY_AS(allocated, jit::allocate(prepared.workspaceBytes()));
+    shared = *std::move(allocated);
   }
-  ATTNC_TRY(prepared.initialise(pass.operands, shared->data(), pass.stream));
+  ATTNC_TRY(prepared.initialise(pass.operands, shared.get(), pass.stream));
   if (pass.isBackward) // the backward pass reads what the forward pass writes
-    ATTNC_TRY(prepared.launch(pass.operands, pass.outputs, shared->data(), pass.stream));
-  ATTNC_TRY(pass.launch(prepared, shared->data()));
+    ATTNC_TRY(prepared.launch(pass.operands, pass.outputs, shared.get(), pass.stream));
+  ATTNC_TRY(pass.launch(prepared, shared.get()));
   ATTNC_TRY(jit::synchronize(pass.stream));
   return Trial{std::move(prepared), std::move(shared), tile, {}};
 }
@@ -73,7 +72,7 @@ Expected<Trial> readyTrial(const PassToTune& pass, Prepared prepared, size_t til
 Expected<size_t> winnerOf(const PassToTune& pass, const std::vector<Trial>& trials, bool tf32,
                           std::vector<TunedTile>& tiles) {
   const auto results = [&](const Trial& trial) -> Expected<LaunchResults> {
-    ATTNC_TRY(pass.launch(trial.prepared, trial.workspace->data()));
+    ATTNC_TRY(pass.launch(trial.prepared, trial.workspace.get()));
     return LaunchResults::of(resultsOf(pass), pass.stream);
   };
   std::vector<double> ms;
@@ -134,7 +133,7 @@ Expected<TunedPass> Compiler::Impl::tunePass(const Compiler& compiler, const Mod
     compiled[size_t(i)] = build();
   });
   std::vector<Trial> trials;
-  std::shared_ptr<const jit::DeviceMemory> shared;
+  std::shared_ptr<void> shared;
   size_t sharedBytes = 0;
   for (size_t i = 0; i < tiles.size(); ++i) {
     const auto ready = [&]() -> Expected<Trial> {

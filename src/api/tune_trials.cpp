@@ -18,7 +18,7 @@ Status takeSamples(const PassToTune& pass, std::vector<Trial>& trials) {
   // Returns the milliseconds of a launch among those that fill `total` if each takes `one`.
   const auto burst = [&](const Trial& trial, float total, float one) {
     const int launches = int(std::clamp(std::round(total / std::max(one, 1e-3f)), 1.f, 1e6f));
-    return watch->ms(pass.stream, launches, [&] { return pass.launch(trial.prepared, trial.workspace->data()); });
+    return watch->ms(pass.stream, launches, [&] { return pass.launch(trial.prepared, trial.workspace.get()); });
   };
   std::vector<float> about;
   for (const Trial& trial : trials) {

@@ -24,9 +24,9 @@ struct PassToTune {
 /// A tile that is ready to be launched, and its times so far.
 struct Trial {
   Prepared prepared;
-  std::shared_ptr<const jit::DeviceMemory> workspace; ///< trials of a backward pass share one
-  size_t tile;                                        ///< index among all tiles
-  std::vector<float> samples;                         ///< milliseconds per launch, of a burst each
+  std::shared_ptr<void> workspace; ///< trials of a backward pass share one
+  size_t tile;                     ///< index among all tiles
+  std::vector<float> samples;      ///< milliseconds per launch, of a burst each
 };
 
 /// Fills in the samples of all trials: bursts under load, in turns, so long that clocks settle. A trial takes 1.5 s.

@@ -146,20 +146,20 @@ private:
     const int64_t kv = problem.kv.first, q = problem.q.first;
     const auto whole = [&](bool isInside) { return std::pair(int64_t(0), isInside ? columns : 0); };
     forBounds(begin, false, columns + kv, "starts", [&](const Bound& bound, double cost) {
-      addIntervals(atLeast(problem, false, bound), cost * 10,
+      addIntervals(atBound(problem, false, bound, true), cost * 10,
                    [&](int64_t slice, int64_t) { return std::pair(bound.values[size_t(slice)] - kv, columns); });
     });
     forBounds(end, true, kv - 1, "lengths", [&](const Bound& bound, double cost) {
-      addIntervals(atMost(problem, false, bound), cost * 10,
+      addIntervals(atBound(problem, false, bound, false), cost * 10,
                    [&](int64_t slice, int64_t) { return std::pair(int64_t(0), bound.values[size_t(slice)] - kv + 1); });
     });
     if (problem.isLine()) return;
     forBounds(top, false, rows + q, "starts", [&](const Bound& bound, double cost) {
-      addIntervals(atLeast(problem, true, bound), cost * 10.5,
+      addIntervals(atBound(problem, true, bound, true), cost * 10.5,
                    [&](int64_t slice, int64_t row) { return whole(row + q >= bound.values[size_t(slice)]); });
     });
     forBounds(bottom, true, q - 1, "lengths", [&](const Bound& bound, double cost) {
-      addIntervals(atMost(problem, true, bound), cost * 10.5,
+      addIntervals(atBound(problem, true, bound, false), cost * 10.5,
                    [&](int64_t slice, int64_t row) { return whole(row + q <= bound.values[size_t(slice)]); });
     });
   }

@@ -5,39 +5,34 @@
 namespace attnc::inferred {
 namespace {
 
+bool isConstant(const Bound& bound) {
+  return std::all_of(bound.values.begin(), bound.values.end(), [&](int64_t v) { return v == bound.values.front(); });
+}
+
 struct Number {
-  bool isOne = true;
-  int64_t value = 0;
   std::string text;
-  TablePtr table;
+  TablePtr table; ///< null of one number
 };
 
 Number numberOf(const Problem& problem, const Bound& bound, int64_t add) {
-  Number number{true, bound.values.front() + add, "", nullptr};
-  for (const int64_t value : bound.values) number.isOne &= value + add == number.value;
-  if (number.isOne) {
-    number.text = fmt::format("{}", number.value);
-    return number;
-  }
+  if (isConstant(bound)) return {fmt::format("{}", bound.values.front() + add), nullptr};
   std::vector<int32_t> values;
   for (const int64_t value : bound.values) values.push_back(int32_t(value + add));
-  number.table = tableOf(problem, bound.table, false, {}, {}, std::move(values));
-  number.text = mark(number.table) + indexOf(problem, {});
-  return number;
+  const TablePtr table = tableOf(problem, bound.table, false, {}, {}, std::move(values));
+  return {mark(table) + indexOf(problem, {}), table};
 }
 
 int roundness(int64_t value) { return value <= 0 ? 0 : std::countr_zero(uint64_t(value)) + (value % 10 == 0 ? 2 : 0); }
 
 /// Sets the texts of x <= value.
 void setAtMost(Atom& atom, const Problem& problem, const std::string& x, const Bound& bound) {
-  const bool isStrict = roundness(bound.values.front() + 1) >= roundness(bound.values.front());
-  const Number number = numberOf(problem, bound, isStrict || bound.values.size() > 1);
-  const bool strict = isStrict || !number.isOne;
-  const std::string text = number.isOne && !strict ? fmt::format("{}", bound.values.front()) : number.text;
-  atom.text = fmt::format("{} {} {}", x, strict ? "<" : "<=", text);
-  atom.negated = fmt::format("{} {} {}", x, strict ? ">=" : ">", text);
+  const int64_t value = bound.values.front();
+  const bool isStrict = !isConstant(bound) || roundness(value + 1) >= roundness(value);
+  const Number number = numberOf(problem, bound, isStrict);
+  atom.text = fmt::format("{} {} {}", x, isStrict ? "<" : "<=", number.text);
+  atom.negated = fmt::format("{} {} {}", x, isStrict ? ">=" : ">", number.text);
   if (number.table) atom.tables.push_back(number.table);
-  if (x.find('%') != std::string::npos && number.isOne && bound.values.front() == 0) { // the remainder 0
+  if (x.find('%') != std::string::npos && !number.table && value == 0) { // the remainder 0
     atom.text = x + " == 0";
     atom.negated = x + " != 0";
   }
@@ -50,51 +45,36 @@ void setAtLeast(Atom& atom, const Problem& problem, const std::string& x, const 
   std::swap(atom.text, atom.negated);
 }
 
-bool isConstant(const Bound& bound) {
-  return std::all_of(bound.values.begin(), bound.values.end(), [&](int64_t v) { return v == bound.values.front(); });
+/// Sets what the atoms of a distance a - b have in common.
+void setPlace(Atom& atom, const std::string& a, const std::string& b, const Bound& bound, bool isCorner) {
+  atom.value = bound.values.front();
+  atom.left = a + (isCorner ? " + KV_LEN - Q_LEN" : ""), atom.right = b;
+  atom.variable = fmt::format("{} - {}", atom.left, b);
 }
 
 /// Sets the texts of a - b >= low.
 void setDistance(Atom& atom, const Problem& problem, const std::string& a, const std::string& b, const Bound& low,
                  bool isCorner) {
-  atom.value = low.values.front();
-  atom.variable = fmt::format("{}{} - {}", a, isCorner ? " + KV_LEN - Q_LEN" : "", b);
-  atom.left = a + (isCorner ? " + KV_LEN - Q_LEN" : ""), atom.right = b;
-  if (!isConstant(low)) return setAtLeast(atom, problem, atom.variable, low);
+  setPlace(atom, a, b, low, isCorner);
   const int64_t value = low.values.front();
-  const std::string shift = isCorner ? " + KV_LEN - Q_LEN" : "";
-  if (value == 0) {
-    atom.text = fmt::format("{}{} >= {}", a, shift, b);
-    atom.negated = fmt::format("{}{} < {}", a, shift, b);
-  } else if (value == 1) {
-    atom.text = fmt::format("{}{} > {}", a, shift, b);
-    atom.negated = fmt::format("{}{} <= {}", a, shift, b);
-  } else if (value < 0) {
-    atom.text = fmt::format("{}{} + {} >= {}", a, shift, -value, b);
-    atom.negated = fmt::format("{}{} + {} < {}", a, shift, -value, b);
-  } else {
-    setAtLeast(atom, problem, fmt::format("{}{} - {}", a, shift, b), low);
-  }
+  if (!isConstant(low) || value > 1) return setAtLeast(atom, problem, atom.variable, low);
+  const std::string left = value < 0 ? fmt::format("{} + {}", atom.left, -value) : atom.left;
+  atom.text = fmt::format("{} {} {}", left, value == 1 ? ">" : ">=", b);
+  atom.negated = fmt::format("{} {} {}", left, value == 1 ? "<=" : "<", b);
 }
 
 void setDistanceMost(Atom& atom, const Problem& problem, const std::string& a, const std::string& b, const Bound& high,
                      bool isCorner) {
-  atom.value = high.values.front();
-  atom.variable = fmt::format("{}{} - {}", a, isCorner ? " + KV_LEN - Q_LEN" : "", b);
-  atom.left = a + (isCorner ? " + KV_LEN - Q_LEN" : ""), atom.right = b;
-  if (!isConstant(high)) return setAtMost(atom, problem, atom.variable, high);
+  setPlace(atom, a, b, high, isCorner);
   const int64_t value = high.values.front();
-  const std::string shift = isCorner ? " + KV_LEN - Q_LEN" : "";
-  if (value == 0 || value == -1) {
-    atom.text = fmt::format("{}{} {} {}", a, shift, value ? "<" : "<=", b);
-    atom.negated = fmt::format("{}{} {} {}", a, shift, value ? ">=" : ">", b);
-  } else if (value < -1) {
+  if (!isConstant(high) || value > 0) return setAtMost(atom, problem, atom.variable, high);
+  if (value < -1) {
     Bound low = high;
     for (int64_t& one : low.values) one = -one;
-    setAtLeast(atom, problem, fmt::format("{} - {}{}", b, a, isCorner ? " - KV_LEN + Q_LEN" : ""), low);
-  } else {
-    setAtMost(atom, problem, fmt::format("{}{} - {}", a, shift, b), high);
+    return setAtLeast(atom, problem, fmt::format("{} - {}{}", b, a, isCorner ? " - KV_LEN + Q_LEN" : ""), low);
   }
+  atom.text = fmt::format("{} {} {}", atom.left, value ? "<" : "<=", b);
+  atom.negated = fmt::format("{} {} {}", atom.left, value ? ">=" : ">", b);
 }
 
 Bound shifted(Bound bound, int64_t by) {
@@ -149,37 +129,22 @@ Atom distanceAtMost(const Problem& problem, const Bound& high, bool isCorner, in
   return atom;
 }
 
-Atom atLeast(const Problem& problem, bool isRow, const Bound& low) {
+Atom atBound(const Problem& problem, bool isRow, const Bound& bound, bool isLow) {
+  using Kind = Atom::Kind;
   const Axis& axis = isRow ? problem.q : problem.kv;
+  const bool isDistance = !axis.from.empty();
   Atom atom;
-  atom.kind = !isConstant(low)     ? Atom::Kind::Other
-              : !axis.from.empty() ? Atom::Kind::DistanceLow
-              : isRow              ? Atom::Kind::RowLow
-                                   : Atom::Kind::ColumnLow;
-  if (!axis.from.empty()) {
-    setDistance(atom, problem, axis.from, axis.to, low, false);
+  atom.kind = !isConstant(bound) ? Kind::Other
+              : isDistance       ? (isLow ? Kind::DistanceLow : Kind::DistanceHigh)
+              : isRow            ? (isLow ? Kind::RowLow : Kind::RowHigh)
+                                 : (isLow ? Kind::ColumnLow : Kind::ColumnHigh);
+  if (isDistance) {
+    (isLow ? setDistance : setDistanceMost)(atom, problem, axis.from, axis.to, bound, false);
     return atom;
   }
-  atom.value = low.values.front();
+  atom.value = bound.values.front();
   atom.variable = axis.text;
-  setAtLeast(atom, problem, axis.text, low);
-  return atom;
-}
-
-Atom atMost(const Problem& problem, bool isRow, const Bound& high) {
-  const Axis& axis = isRow ? problem.q : problem.kv;
-  Atom atom;
-  atom.kind = !isConstant(high)    ? Atom::Kind::Other
-              : !axis.from.empty() ? Atom::Kind::DistanceHigh
-              : isRow              ? Atom::Kind::RowHigh
-                                   : Atom::Kind::ColumnHigh;
-  if (!axis.from.empty()) {
-    setDistanceMost(atom, problem, axis.from, axis.to, high, false);
-    return atom;
-  }
-  atom.value = high.values.front();
-  atom.variable = axis.text;
-  setAtMost(atom, problem, axis.text, high);
+  (isLow ? setAtLeast : setAtMost)(atom, problem, axis.text, bound);
   return atom;
 }
 

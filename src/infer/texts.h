@@ -16,8 +16,8 @@ struct Bound {
 Atom distanceAtLeast(const Problem& problem, const Bound& low, bool isCorner);
 /// `offset`: the key of query 0, from which distances below 0 are counted.
 Atom distanceAtMost(const Problem& problem, const Bound& high, bool isCorner, int64_t offset);
-Atom atLeast(const Problem& problem, bool isRow, const Bound& low);
-Atom atMost(const Problem& problem, bool isRow, const Bound& high);
+/// `isLow`: whether the position is at least the bound, else at most.
+Atom atBound(const Problem& problem, bool isRow, const Bound& bound, bool isLow);
 
 /// Returns the index into a table of an axis: "[b, q_idx]".
 std::string indexOf(const Problem& problem, const std::vector<std::string>& axes);

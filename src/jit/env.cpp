@@ -1,5 +1,7 @@
 #include "jit/env.h"
 
+#include <llvm/ADT/StringExtras.h>
+
 #include <cstdlib>
 
 namespace attnc::jit {
@@ -29,11 +31,8 @@ std::vector<EnvRow> envTable() {
 
 std::vector<std::string> splitPaths(const std::string& list) {
   std::vector<std::string> paths;
-  for (size_t begin = 0; begin <= list.size();) {
-    size_t end = std::min(list.find(':', begin), list.size());
-    if (end > begin) paths.push_back(list.substr(begin, end - begin));
-    begin = end + 1;
-  }
+  for (llvm::StringRef path : llvm::split(list, ':'))
+    if (!path.empty()) paths.push_back(path.str());
   return paths;
 }
 

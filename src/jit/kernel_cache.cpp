@@ -8,6 +8,7 @@
 #include "support/try.h"
 
 #include <fmt/format.h>
+#include <llvm/ADT/StringExtras.h>
 
 namespace attnc::jit {
 
@@ -27,14 +28,10 @@ CompiledKernel asFromDisk(CompiledKernel kernel) {
 
 /// Returns a log without the lines that tell times.
 std::string withoutTimes(const std::string& log) {
-  std::string kept;
-  for (size_t begin = 0; begin < log.size();) {
-    const size_t end = std::min(log.find('\n', begin), log.size() - 1) + 1;
-    const std::string_view line(log.data() + begin, end - begin);
-    if (line.find("Compile time") == line.npos) kept += line;
-    begin = end;
-  }
-  return kept;
+  std::vector<llvm::StringRef> kept;
+  for (llvm::StringRef line : llvm::split(log, '\n'))
+    if (!line.contains("Compile time")) kept.push_back(line);
+  return llvm::join(kept, "\n");
 }
 
 } // namespace

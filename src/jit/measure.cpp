@@ -3,28 +3,15 @@
 #include "jit/driver.h"
 #include "support/try.h"
 
-#include <utility>
-
 namespace attnc::jit {
 
-DeviceMemory& DeviceMemory::operator=(DeviceMemory&& other) noexcept {
-  std::swap(address, other.address);
-  return *this;
-}
-
-DeviceMemory::~DeviceMemory() {
-  if (!address) return;
-  if (auto driver = Driver::get()) (*driver)->cuMemFree(reinterpret_cast<CUdeviceptr>(address));
-}
-
-Expected<DeviceMemory> DeviceMemory::allocate(size_t bytes) {
-  DeviceMemory memory;
-  if (bytes == 0) return memory;
+Expected<std::shared_ptr<void>> allocate(size_t bytes) {
+  if (bytes == 0) return std::shared_ptr<void>();
   ATTNC_TRY_AS(driver, Driver::get());
+  const Driver& cuda = **driver;
   CUdeviceptr address = 0;
-  ATTNC_TRY((*driver)->check((*driver)->cuMemAlloc(&address, bytes), "cuMemAlloc"));
-  memory.address = reinterpret_cast<void*>(address);
-  return memory;
+  ATTNC_TRY(cuda.check(cuda.cuMemAlloc(&address, bytes), "cuMemAlloc"));
+  return std::shared_ptr<void>(reinterpret_cast<void*>(address), [&cuda, address](void*) { cuda.cuMemFree(address); });
 }
 
 Status synchronize(CUstream_st* stream) {
@@ -48,21 +35,21 @@ Expected<bool> isCaptured(CUstream_st* stream) {
 Expected<Stopwatch> Stopwatch::create() {
   ATTNC_TRY_AS(driver, Driver::get());
   Stopwatch watch;
-  for (CUevent& event : watch.events)
+  for (auto& owned : watch.events) {
+    CUevent event = nullptr;
     ATTNC_TRY((*driver)->check((*driver)->cuEventCreate(&event, CU_EVENT_DEFAULT), "cuEventCreate"));
+    owned.reset(event);
+  }
   return watch;
 }
 
-Stopwatch::~Stopwatch() {
-  for (CUevent event : events)
-    if (event) (**Driver::get()).cuEventDestroy(event);
-}
+void Stopwatch::Destroy::operator()(CUevent_st* event) const { (**Driver::get()).cuEventDestroy(event); }
 
 Expected<float> Stopwatch::ms(CUstream_st* stream, int launches, const std::function<Status()>& enqueue) {
   constexpr int kStride = 32; // launches between two marks
   const Driver& cuda = **Driver::get();
-  const auto [begin, end, first, second, third] = events;
-  const CUevent marks[] = {first, second, third};
+  const CUevent begin = events[0].get(), end = events[1].get();
+  const CUevent marks[] = {events[2].get(), events[3].get(), events[4].get()};
   const auto record = [&](CUevent event) { return cuda.check(cuda.cuEventRecord(event, stream), "cuEventRecord"); };
   const auto wait = [&](CUevent event) { return cuda.check(cuda.cuEventSynchronize(event), "cuEventSynchronize"); };
   ATTNC_TRY(record(begin));

@@ -7,28 +7,15 @@
 #include <array>
 #include <cstddef>
 #include <functional>
-#include <utility>
+#include <memory>
 
 struct CUevent_st;
 struct CUstream_st;
 
 namespace attnc::jit {
 
-/// Device memory, freed on destruction. A moved-from object holds none.
-class DeviceMemory {
-public:
-  DeviceMemory() = default;
-  DeviceMemory(DeviceMemory&& other) noexcept : address(other.address) { other.address = nullptr; }
-  DeviceMemory& operator=(DeviceMemory&& other) noexcept;
-  ~DeviceMemory();
-
-  /// Allocates memory; 0 bytes give null.
-  static Expected<DeviceMemory> allocate(size_t bytes);
-  void* data() const { return address; }
-
-private:
-  void* address = nullptr;
-};
+/// Allocates device memory, which its last owner frees; 0 bytes give null.
+Expected<std::shared_ptr<void>> allocate(size_t bytes);
 
 /// Waits for all work of a stream.
 Status synchronize(CUstream_st* stream);
@@ -43,16 +30,16 @@ Expected<bool> isCaptured(CUstream_st* stream);
 class Stopwatch {
 public:
   static Expected<Stopwatch> create();
-  Stopwatch(Stopwatch&& other) noexcept : events(std::exchange(other.events, {})) {}
-  ~Stopwatch();
 
   /// Returns the milliseconds of a launch, of `launches` in a row on the stream; waits for them. `enqueue` enqueues
   /// one. Few wait in the queue at a time: a full one lets the GPU idle. Errors: those of `enqueue` and of the driver.
   Expected<float> ms(CUstream_st* stream, int launches, const std::function<Status()>& enqueue);
 
 private:
-  Stopwatch() = default;
-  std::array<CUevent_st*, 5> events = {}; ///< begin, end, and marks within the queue
+  struct Destroy {
+    void operator()(CUevent_st* event) const;
+  };
+  std::array<std::unique_ptr<CUevent_st, Destroy>, 5> events; ///< begin, end, and marks within the queue
 };
 
 } // namespace attnc::jit

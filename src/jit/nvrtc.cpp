@@ -1,15 +1,16 @@
 #include "jit/nvrtc.h"
 
 #include "cache/fork_guard.h"
+#include "jit/arch.h"
 #include "jit/nvrtc_library.h"
 #include "jit/ptxas_log.h"
 #include "support/try.h"
 
 #include <fmt/format.h>
+#include <llvm/ADT/StringExtras.h>
 
 #include <algorithm>
 #include <atomic>
-#include <charconv>
 #include <chrono>
 #include <cstring>
 #include <mutex>
@@ -18,24 +19,9 @@ namespace attnc::jit {
 
 namespace {
 
-// Options that read or write files, or change the log.
-constexpr const char* kForbiddenOptions[] = {"-I",
-                                             "--include-path",
-                                             "-include",
-                                             "--pre-include",
-                                             "--use-pch",
-                                             "-use-pch",
-                                             "--create-pch",
-                                             "-create-pch",
-                                             "--pch",
-                                             "-pch",
-                                             "--time",
-                                             "-time",
-                                             "--split-compile",
-                                             "-split-compile",
-                                             "--fdevice-time-trace",
-                                             "-fdevice-time-trace",
-                                             "@"};
+// Options, without their dashes, that read or write files, or change the log.
+constexpr const char* kForbiddenOptions[] = {
+    "I", "include", "pre-include", "use-pch", "create-pch", "pch", "time", "split-compile", "fdevice-time-trace", "@"};
 
 constexpr char kReinstall[] = "reinstall NVRTC; libnvrtc-builtins.so must lie beside it";
 
@@ -44,11 +30,7 @@ bool refusesVersion(nvrtcResult status, const std::string& log) {
   return status == NVRTC_ERROR_INVALID_OPTION && log.find("NV_NVVM_VERSION") != std::string::npos;
 }
 
-bool startsWith(const std::string& text, std::string_view prefix) {
-  return text.compare(0, prefix.size(), prefix) == 0;
-}
-
-bool namesStandard(const std::string& option) { return startsWith(option, "--std") || startsWith(option, "-std"); }
+bool namesStandard(const std::string& option) { return option.starts_with("--std") || option.starts_with("-std"); }
 
 // One NVRTC program, destroyed with its scope. Not to be shared between threads.
 class Program {
@@ -96,16 +78,13 @@ private:
 };
 
 // Returns the comment lines at the top of a PTX, joined into one line.
-std::string banner(const std::string& ptx) {
+std::string banner(llvm::StringRef ptx) {
   std::string joined;
-  for (size_t begin = 0; begin < ptx.size();) {
-    size_t end = std::min(ptx.find('\n', begin), ptx.size());
-    std::string line = ptx.substr(begin, end - begin);
-    begin = end + 1;
+  for (llvm::StringRef line : llvm::split(ptx, '\n')) {
     if (line.empty()) continue;
-    if (!startsWith(line, "//")) break;
-    line.erase(0, line.find_first_not_of("/ "));
-    if (!line.empty()) joined += " | " + line;
+    if (!std::string_view(line).starts_with("//")) break;
+    line = line.ltrim("/ ");
+    if (!line.empty()) joined += " | " + line.str();
   }
   return joined;
 }
@@ -118,12 +97,6 @@ Status checkCubin(const std::string& cubin, const KernelSource& source) {
   if (cubin.find(section) == std::string::npos)
     return Error::internal(fmt::format("the cubin of {} has no kernel `{}`", source.templateName, source.entry));
   return {};
-}
-
-std::string joinArchs(const std::vector<int>& archs) {
-  std::string joined;
-  for (int arch : archs) joined += fmt::format("{}sm_{}", joined.empty() ? "" : ", ", arch);
-  return joined;
 }
 
 } // namespace
@@ -140,7 +113,7 @@ std::vector<std::string> nvrtcOptions(const KernelSource& source) {
 Status checkOptions(const KernelSource& source) {
   for (const std::string& option : source.options)
     for (const char* forbidden : kForbiddenOptions)
-      if (startsWith(option, forbidden))
+      if (std::string_view(llvm::StringRef(option).ltrim('-')).starts_with(forbidden))
         return Error::internal(
             fmt::format("option `{}` of {} depends on files or has side effects", option, source.templateName));
   return {};
@@ -194,16 +167,10 @@ struct Nvrtc::Impl {
 
   // Checked here because a wrong arch is the user's mistake, and NVRTC's own message names only the option.
   Status checkArch(const std::string& arch) const {
-    int number = 0;
-    const char* end = arch.data() + arch.size();
-    bool wellFormed = startsWith(arch, "sm_");
-    if (wellFormed) {
-      auto [rest, error] = std::from_chars(arch.data() + 3, end, number);
-      wellFormed = error == std::errc() && (rest == end || (rest + 1 == end && (*rest == 'a' || *rest == 'f')));
-    }
-    if (wellFormed && std::find(archs.begin(), archs.end(), number) != archs.end()) return {};
+    const std::optional<ArchName> name = parseArchName(arch);
+    if (name && std::find(archs.begin(), archs.end(), name->number) != archs.end()) return {};
     return Error::environment(fmt::format("this NVRTC does not compile for `{}`", arch),
-                              "it knows " + joinArchs(archs));
+                              fmt::format("it knows sm_{}", fmt::join(archs, ", sm_")));
   }
 
   Error compileError(const NvrtcApi& library, const KernelSource& source, nvrtcResult status,

@@ -1,5 +1,7 @@
 #include "jit/ptxas_log.h"
 
+#include <llvm/ADT/StringExtras.h>
+
 #include <algorithm>
 #include <charconv>
 
@@ -7,14 +9,12 @@ namespace attnc::jit {
 
 namespace {
 
-bool isDigit(char c) { return c >= '0' && c <= '9'; }
-
 // Returns the number that ends right before `what`, as in "16 bytes smem" for " bytes smem"; 0 if not found.
 int64_t numberBefore(std::string_view line, std::string_view what) {
   size_t end = line.find(what);
   if (end == std::string_view::npos) return 0;
   size_t begin = end;
-  while (begin > 0 && isDigit(line[begin - 1])) --begin;
+  while (begin > 0 && llvm::isDigit(line[begin - 1])) --begin;
   int64_t value = 0;
   std::from_chars(line.data() + begin, line.data() + end, value);
   return value;
@@ -47,11 +47,7 @@ void readPtxasLog(std::string_view log, CompiledKernel& result) {
   result.registers = result.spillBytes = 0;
   result.staticSharedBytes = result.stackBytes = 0;
   result.advisories.clear();
-  while (!log.empty()) {
-    size_t end = std::min(log.find('\n'), log.size());
-    readLine(log.substr(0, end), result);
-    log.remove_prefix(std::min(end + 1, log.size()));
-  }
+  for (llvm::StringRef line : llvm::split(log, '\n')) readLine(line, result);
 }
 
 bool serialisesProducts(const CompiledKernel& kernel) {

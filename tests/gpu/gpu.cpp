@@ -2,11 +2,11 @@
 
 #include "api/compiler_access.h"
 #include "api/mod_impl.h"
+#include "gradient_tolerance.h"
 #include "helpers/library.h"
 #include "helpers/plan_parts.h"
 #include "reference/attention.h"
 #include "reference/compare.h"
-#include "reference/gradient_tolerance.h"
 #include "reference/gradients.h"
 #include "support/element.h"
 #include "tools/attnc/problem/random.h"

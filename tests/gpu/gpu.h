@@ -146,7 +146,7 @@ Gradients runBackward(const Mod& mod, const Problem& problem, const HostOperands
 Gradients runReferenceBackward(const Mod& mod, const HostOperands& operands, const ResultGradients& given,
                                std::optional<float> scale = {}, const BlockMask* mask = nullptr);
 
-/// Fails unless gradients agree within the error bound of the arithmetic (reference/gradient_tolerance.h).
+/// Fails unless gradients agree within the error bound of the arithmetic (gradient_tolerance.h).
 void checkGradients(const Gradients& actual, const Gradients& expected, const Problem& problem);
 
 /// Fails unless `actual` equals `expected` within the error bound of the arithmetic (derived in the .cpp).

@@ -6,8 +6,8 @@
 
 #include "api/compiler_impl.h"
 #include "api/mod_impl.h"
+#include "gradient_tolerance.h"
 #include "reference/compare.h"
-#include "reference/gradient_tolerance.h"
 #include "reference/gradients.h"
 #include "support/element.h"
 #include "tools/attnc/problem/random.h"

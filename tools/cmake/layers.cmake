@@ -55,14 +55,17 @@ function(attnc_tool name folder)
   endforeach()
 endfunction()
 
-# Puts templates/ as text into a layer (src/plan/embedded.h).
-function(attnc_embed_templates name)
-  file(GLOB_RECURSE templates CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/templates/*)
-  set(out ${PROJECT_BINARY_DIR}/embedded_templates.cpp)
-  set(script ${PROJECT_SOURCE_DIR}/tools/cmake/embed_templates.cmake)
-  add_custom_command(OUTPUT ${out} DEPENDS ${templates} ${script}
-                     COMMAND ${CMAKE_COMMAND} -DROOT=${PROJECT_SOURCE_DIR}/templates -DOUT=${out} -P ${script})
-  target_sources(attnc_${name} PRIVATE ${out})
+# Puts the sources below a folder into a target, as the table of names and texts that one of the target's headers
+# declares.
+function(attnc_embed_files target folder header namespace type)
+  set(root ${PROJECT_SOURCE_DIR}/${folder})
+  file(GLOB_RECURSE files CONFIGURE_DEPENDS ${root}/*)
+  set(out ${PROJECT_BINARY_DIR}/embedded_${type}s.cpp)
+  set(script ${PROJECT_SOURCE_DIR}/tools/cmake/embed_files.cmake)
+  add_custom_command(OUTPUT ${out} DEPENDS ${files} ${script}
+                     COMMAND ${CMAKE_COMMAND} -DROOT=${root} -DHEADER=${header} -DNAMESPACE=${namespace} -DTYPE=${type}
+                             -DOUT=${out} -P ${script})
+  target_sources(${target} PRIVATE ${out})
 endfunction()
 
 # Puts a text of the sources into a target, as the string that one of the target's headers declares.
@@ -73,15 +76,5 @@ function(attnc_embed_text target file header namespace name)
   add_custom_command(OUTPUT ${out} DEPENDS ${text} ${script}
                      COMMAND ${CMAKE_COMMAND} -DFILE=${text} -DHEADER=${header} -DNAMESPACE=${namespace} -DNAME=${name}
                              -DOUT=${out} -P ${script})
-  target_sources(${target} PRIVATE ${out})
-endfunction()
-
-# Puts the library of mods into a target (tools/attnc/show/library_mods.h).
-function(attnc_embed_mods target)
-  file(GLOB mods CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/dsl/mods/*.py)
-  set(out ${PROJECT_BINARY_DIR}/embedded_mods.cpp)
-  set(script ${PROJECT_SOURCE_DIR}/tools/cmake/embed_mods.cmake)
-  add_custom_command(OUTPUT ${out} DEPENDS ${mods} ${script}
-                     COMMAND ${CMAKE_COMMAND} -DROOT=${PROJECT_SOURCE_DIR}/dsl/mods -DOUT=${out} -P ${script})
   target_sources(${target} PRIVATE ${out})
 endfunction()

@@ -1,20 +1,15 @@
 // `attnc infer`: the mod of a mask that is given as a tensor.
-#include "commands.h"
+#include "command.h"
 #include "output_file.h"
-#include "problem/options.h"
 #include "problem/safetensors.h"
-#include "show/json_report.h"
 #include "text.h"
-#include "usage.h"
 
 #include "attnc/infer.h"
 #include "support/try.h"
 
-#include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
 #include <filesystem>
-#include <memory>
 #include <string>
 
 namespace attnc::cli {
@@ -68,6 +63,8 @@ std::string capturesPath(const std::string& path) {
 }
 
 Status inferMod(const InferCommand& command) {
+  refuseOntoInput("-o", command.output, {command.input});
+  if (!command.output.empty()) refuseOntoInput("-o", capturesPath(command.output), {command.input});
   ATTNC_TRY_AS(mask, readMask(command));
   const std::string source = command.input == "-" ? "stdin" : std::filesystem::path(command.input).filename().string();
   auto inference = infer(mask->view(), source);
@@ -92,33 +89,22 @@ Status inferMod(const InferCommand& command) {
 } // namespace
 
 void addInfer(CLI::App& app, int& exitCode) {
-  auto command = std::make_shared<InferCommand>();
-  CLI::App* infer = app.add_subcommand("infer", "Write the mod of a mask that is a tensor");
-  infer
-      ->add_option("mask", command->input,
-                   "safetensors file with a mask [Q, KV], [B, Q, KV] or [B, H, Q, KV]: bool, ints of 0 and 1, or\n"
-                   "floats of 0 (live) and -inf (masked). -: stdin")
-      ->type_name("FILE")
+  auto [command, options] =
+      addCommand<InferCommand>(app, exitCode, "infer", "Write the mod of a mask that is a tensor", inferMod);
+  addFile(command, "mask", options.input,
+          "safetensors file with a mask [Q, KV], [B, Q, KV] or [B, H, Q, KV]: bool, ints of 0 and 1, or\n"
+          "floats of 0 (live) and -inf (masked). -: stdin")
       ->required();
-  infer->add_option("--tensor", command->tensor, "Name of the mask. Default: the file's one tensor, else 'mask'")
-      ->type_name("NAME");
-  infer
-      ->add_option("-o,--output", command->output,
-                   "Where to: FILE.py for the mod, and FILE.safetensors for its captures. Default: stdout, without "
-                   "captures")
-      ->type_name("FILE");
-  infer->add_flag("--json", command->json, "For programs: text, captures with values, what was recognised");
-  infer->footer("The mod is equal to the mask on every element: each was compared.\n\n"
-                "Examples:\n"
-                "  attnc infer mask.safetensors\n"
-                "  attnc infer mask.safetensors -o window.py\n"
-                "  attnc mask window.py --in window.safetensors");
-  infer->callback([command, &exitCode] {
-    refuseOntoInput("-o", command->output, {command->input});
-    if (!command->output.empty()) refuseOntoInput("-o", capturesPath(command->output), {command->input});
-    auto done = inferMod(*command);
-    exitCode = done ? kDone : reportEither(done.error(), command->json);
-  });
+  addOption(command, "--tensor", options.tensor, "NAME",
+            "Name of the mask. Default: the file's one tensor, else 'mask'");
+  addFile(command, "-o,--output", options.output,
+          "Where to: FILE.py for the mod, and FILE.safetensors for its captures. Default: stdout, without captures");
+  command.add_flag("--json", options.json, "For programs: text, captures with values, what was recognised");
+  command.footer("The mod is equal to the mask on every element: each was compared.\n\n"
+                 "Examples:\n"
+                 "  attnc infer mask.safetensors\n"
+                 "  attnc infer mask.safetensors -o window.py\n"
+                 "  attnc mask window.py --in window.safetensors");
 }
 
 } // namespace attnc::cli

@@ -9,7 +9,7 @@
 // The gradient of a capture sums P (dO v - dO out) times derivatives of the mod. Its error is that of dO out, which all
 // scores of a row share and rows do not: the rounding of out, some u |dO| |out|, times the root of
 // GradientResult::captureSquares. Among many rows, some are off by five standard deviations and more.
-#include "reference/gradient_tolerance.h"
+#include "gradient_tolerance.h"
 
 #include <algorithm>
 #include <cmath>

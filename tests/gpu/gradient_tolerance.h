@@ -1,4 +1,4 @@
-// How far a kernel's gradients of plain mods and normal operands may be off: for tests. error_bounds.h follows the mod.
+// How far a kernel's gradients of plain mods and normal operands may be off. error_bounds.h follows the mod.
 #pragma once
 
 #include "attnc/tensor.h"

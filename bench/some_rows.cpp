@@ -1,4 +1,4 @@
-#include "reference/some_rows.h"
+#include "some_rows.h"
 
 #include "ir/bind.h"
 #include "ir/interpreter.h"
