@@ -275,9 +275,17 @@ struct Planner {
     __syncwarp();
   }
 
+  /// Takes the next box. Deterministic: by the counter also the first one, so that a tile waits only for those of CTAs
+  /// that run, however few these are.
+  ATTNC_DEVICE static void advance(TileScheduler& scheduler) {
+    scheduler.advance<32>();
+    if (kDeterministic) scheduler.index -= int(gridDim.x);
+  }
+
   ATTNC_DEVICE void run() {
     if constexpr (Mod::Exponents::kCallsScore) fill_first_rows();
     TileScheduler scheduler{p.order};
+    if (kDeterministic) advance(scheduler);
 #pragma unroll 1
     while (scheduler.valid()) {
       const int box = scheduler.index;
@@ -286,7 +294,7 @@ struct Planner {
       for_each_step<QueryBox, kDeterministic>(
           p, args, own,
           [&](const Mod::Head& head, int b, int h, const int(&at)[3]) { plan_step(head, b, h, at, own.origin, box); });
-      scheduler.advance<32>(); // only now, so that the last boxes go to the first idle CTAs
+      advance(scheduler); // only now, so that the last boxes go to the first idle CTAs
       q.acquire();
       commit({0, -1, scheduler.valid(), box});
     }

@@ -24,7 +24,7 @@ attnc_block_mask_shape toC(const BlockMaskShape& shape);
 std::optional<DType> dtypeOf(attnc_dtype dtype);
 std::optional<Family> familyOf(attnc_family family);
 
-// These refuse numbers that are not enumerators, and then return the C++ default.
+// These throw a Refusal for numbers that are not enumerators.
 DType readDtype(attnc_dtype dtype, const Place& place);
 Family readFamily(attnc_family family, const Place& place);
 KernelKind readKind(attnc_kernel_kind kind, const Place& place);

@@ -203,10 +203,12 @@ std::vector<std::string> backwardSm90Candidates(const Request& request) {
 bool diagonalsSuffice(const Request& request) {
   const KernelOptions& options = request.options;
   const auto needsScores = [](const CaptureAccess& capture) { return capture.needsScores(); };
+  const auto hasPlaces = [](const CaptureAccess& capture) { return !capture.inColumns && !capture.places.empty(); };
   const auto isOfDiagonals = [](const analysis::GradientAccess& place) { return place.ofDiagonals; };
   constexpr Features kOthers{Feature::Deterministic, Feature::Ragged, Feature::Lengths, Feature::Offsets};
   return !isWide(chosenTile(request).tile.blockN) && !isLong(options.headDim) &&
          (featuresOf(options) & kOthers).empty() && llvm::any_of(request.mod->captures, needsScores) &&
+         llvm::any_of(request.mod->captures, hasPlaces) &&
          llvm::all_of(request.mod->captures, [&](const CaptureAccess& capture) {
            return capture.inColumns || llvm::all_of(capture.places, isOfDiagonals);
          });

@@ -17,11 +17,6 @@ ir::Extent along(BuiltinDim dim) { return {.isNamed = true, .value = int64_t(dim
 /// Declares the gradient of a sum, and returns its element at the place of a score.
 Expected<Value> gradientAt(ir::Module& module, const ir::Reduction& sum) {
   ir::TensorCapture tensor{.name = sum.gradient(), .shape = {along(BuiltinDim::B), along(BuiltinDim::H)}};
-  const auto isTaken = [&](const auto& other) { return other.name == tensor.name; };
-  if (llvm::any_of(module.tensors, isTaken) || llvm::any_of(module.scalars, isTaken))
-    return Error::environment(
-        fmt::format("a capture is named {}, which is that of the gradient of {}", tensor.name, sum.name),
-        "rename the capture");
   if (module.tensors.size() + module.scalars.size() >= ir::kMaxCaptures)
     return Error::environment(
         fmt::format("gradients of outputs count as captures, of which there are at most {}", ir::kMaxCaptures),
@@ -51,12 +46,23 @@ Expected<Value> gradientAt(ir::Module& module, const ir::Reduction& sum) {
 
 Status addOutputLoss(ir::Module& module) {
   Value loss = module.constF32(0);
+  Status status = {}; // if no sum has a gradient
+  bool isEmpty = true;
   for (const ir::Reduction& sum : ir::reductionsOf(module)) {
     if (sum.isMax) continue;
+    const auto isTaken = [&](const auto& other) { return other.name == sum.gradient(); };
+    if (llvm::any_of(module.tensors, isTaken) || llvm::any_of(module.scalars, isTaken)) {
+      status = Error::environment(
+          fmt::format("a capture is named {}, which is that of the gradient of {}", sum.gradient(), sum.name),
+          "rename the capture");
+      continue;
+    }
+    isEmpty = false;
     ATTNC_TRY_AS(gradient, gradientAt(module, sum));
     const Value term = module.make(Op::Mul, Type::F32, {*gradient, *module.output(sum.output())});
     loss = module.make(Op::Add, Type::F32, {loss, term});
   }
+  if (isEmpty && !status) return status;
   module.setOutput(kOutputLoss, loss);
   return {};
 }

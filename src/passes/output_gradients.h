@@ -17,8 +17,8 @@ namespace attnc::passes {
 inline constexpr ir::OutputRole kOutputLoss = {"output_loss", ir::Type::F32, ir::kReductionParams};
 
 /// Adds the output above, and declares NAME_gradient for each sum, f32 with the shape of the output. In modules of
-/// ragged batches, the shape is that of packed rows. Errors (environment): a capture has one of these names; more than
-/// kMaxCaptures.
+/// ragged batches, the shape is that of packed rows. A sum has no gradient if a capture has the name. Errors
+/// (environment): no sum has one; more than kMaxCaptures.
 Status addOutputLoss(ir::Module& module);
 
 } // namespace attnc::passes

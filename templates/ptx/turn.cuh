@@ -1,4 +1,4 @@
-// One function, one instruction: counters in global memory by which CTAs take turns (sm_90).
+// One function, one instruction: counters in global memory by which CTAs take turns. fence_proxy_async_global: sm_90.
 #pragma once
 
 #include "mod/contract.cuh"

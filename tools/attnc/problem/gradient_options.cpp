@@ -56,6 +56,14 @@ Expected<std::set<std::string>> GradientOptions::wanted(const Mod& mod, bool ofO
   std::set<std::string> names(captures.begin(), captures.end());
   if (ofOutputs)
     for (const CaptureInfo& one : mod.reductionGradients()) names.erase(sumOf(one));
+  const auto isSum = [&](const CaptureInfo& output) {
+    const auto& sums = mod.reductionGradients();
+    return std::any_of(sums.begin(), sums.end(), [&](const CaptureInfo& one) { return sumOf(one) == output.name; });
+  };
+  for (const CaptureInfo& one : mod.reductions())
+    if (names.count(one.name) && !isSum(one))
+      throw wrongUsage("--gradients", one.name + " is a maximum, which has no gradient",
+                       "name sums of the mod, or captures");
   if (auto checked = checkGradients(mod, names); !checked) {
     throwUsage("--gradients", checked.error());
     return std::move(checked).error();

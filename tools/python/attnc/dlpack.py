@@ -130,13 +130,12 @@ def view_of(tensor):
 
 
 def _may_view(array):
-    """Whether view_of() has all that DLPack would: for plain tensors of torch that have memory on the CPU or a CUDA GPU."""
+    """Whether view_of() has all that DLPack would: for plain tensors of torch on the CPU or the current CUDA GPU."""
     torch = sys.modules.get("torch")
     return (
         torch is not None
         and type(array) in (torch.Tensor, torch.nn.Parameter)
-        and (array.is_cuda or array.is_cpu)
-        and not torch.version.hip
+        and (array.is_cpu or array.is_cuda and array.get_device() == torch.cuda.current_device() and not torch.version.hip)
         and array.dtype in torch_dtypes()
         and array.dim() <= _MOST_AXES
         and array.layout is torch.strided
@@ -144,12 +143,22 @@ def _may_view(array):
     )
 
 
+def _without_sign(array, name, writes):
+    """Returns the tensor with its own numbers in memory. Views of torch such as `z.conj().imag` have those of the opposite
+    sign, and DLPack does not say so."""
+    if not hasattr(array, "is_neg") or not array.is_neg():
+        return array
+    if writes:
+        raise ArgumentError(f"{name} is a view with the opposite sign", "give memory of its own, such as torch.empty")
+    return array.resolve_neg()
+
+
 class View:
     """A struct that borrows a tensor's memory. Keep this object as long as the struct is used."""
 
     def __init__(self, array, name, on_gpu, wait=None, writes=False):
         """`wait`: on a GPU, the stream that must wait for pending work on the tensor; -1: none."""
-        array = detached(array)
+        array = _without_sign(detached(array), name, writes)
         is_plain = wait in (None, -1) and _may_view(array)
         if (array.is_cuda if is_plain else is_on_gpu(array, name)) != on_gpu:
             raise ArgumentError(f"{name} is on another device than q", "move it there")

@@ -83,6 +83,8 @@ def attend(launch, q, k, v, captures, wants_lse=True, check=None, seen=None):
 
 def attend_by(call, launch, q, k, v, captured, wants_lse):
     """Returns what attend() does, by a call of this kind."""
+    if q.is_neg() or k.is_neg() or v.is_neg():  # views whose memory has the opposite sign
+        q, k, v = q.resolve_neg(), k.resolve_neg(), v.resolve_neg()
     if call.needs_rows:
         q, k, v = rows_of(q), rows_of(k), rows_of(v)
     if call.gradients is not None:
