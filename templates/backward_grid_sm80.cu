@@ -14,7 +14,8 @@
 // algo/backward_step_mma.cuh has the products of a step and their tiles in shared memory. In addition:
 //
 //   shared memory   bytes                                     lifetime
-//   WalkPart        a head, and the boxes that it walks       a head; the place of a step: until its table is filled
+//   WalkPart        a head, and the boxes that it walks       a head; the place of a step: until its table is filled;
+//                                                             its turn: until its dQ is added
 //   Rows            2 slots of kSplit SeenTables              as a slot of Q
 //
 //   barrier                    when                       what it guarantees
@@ -103,10 +104,6 @@ struct Kernel : KvGradients<BackwardGridParamsSm80, KeyPlace<Mod, OwnBox, kGroup
     tokens.copy_in(o_tile(slot), (const Element*)p.base.d_out + of.b * o_stride.batch + of.h * o_stride.head,
                    o_stride.row, f.vectors);
     ptx::cp_async_commit_group();
-    if (kDeterministic && warp == 0) {
-      const Mod::Head head = Mod::head(args, of.b, of.h); // SEAM(head)
-      walk().turn[slot] = turn_of<QueryBox>(p, args, head, of.b, of.h, own_place(), of.at[slot]);
-    }
     if (threadIdx.x == 0) step_behind<QueryBox>(of.at[slot], of.queries, walk().at[slot ^ 1]);
     if (threadIdx.x >= kBlockM) return;
     bool exists;
@@ -121,6 +118,8 @@ struct Kernel : KvGradients<BackwardGridParamsSm80, KeyPlace<Mod, OwnBox, kGroup
     if (row >= kBlockM) return false;
     const BoxWalk& of = walk();
     const Mod::Head head = Mod::head(args, of.b, of.h); // SEAM(head)
+    if (kDeterministic && warp == 0)
+      walk().turn[slot] = turn_of<QueryBox>(p, args, head, of.b, of.h, own_place(), of.at[slot]);
     bool exists;
     const Token q = query(slot, row, exists);
     using Bits = KeyBits<OwnBox>;

@@ -263,7 +263,7 @@ public:
   ///                     Sm80 needs none if it walks twice: with Deterministic, for F32, or for head dims above 128.
   ///                     Grid on sm_90a: Q_LEN and D are not rounded; 4 in addition.
   ///                     Grid on other GPUs: D is rounded up to a multiple of 16.
-  ///   Turns             Sm90: at most 8 per 64 rows of q. Grid with Deterministic: 8 per row of q on sm_90a, else 4.
+  ///   Turns             Sm90: at most 8 per 64 rows of q. Grid with Deterministic: 8 per row of q; not on sm_90a: 4.
   ///   Diagonals         Sm90, if gradients of captures depend only on q_idx - kv_idx: f32 [B, H, Q_LEN + KV_LEN].
   ///   Visits            Sm90 with Deterministic and a block mask: 1 bit per block, in 32-bit words per row of blocks.
   ///                     Blocks are 64 x 64 if `operands` have no block mask.
