@@ -275,17 +275,11 @@ struct Planner {
     __syncwarp();
   }
 
-  /// Takes the next box. Deterministic: by the counter also the first one, so that a tile waits only for those of CTAs
-  /// that run, however few these are.
-  ATTNC_DEVICE static void advance(TileScheduler& scheduler) {
-    scheduler.advance<32>();
-    if (kDeterministic) scheduler.index -= int(gridDim.x);
-  }
-
-  ATTNC_DEVICE void run() {
+  /// `first`: in lane 0, the box that was dealt first.
+  ATTNC_DEVICE void run(int first) {
     if constexpr (Mod::Exponents::kCallsScore) fill_first_rows();
     TileScheduler scheduler{p.order};
-    if (kDeterministic) advance(scheduler);
+    if constexpr (kDeterministic) scheduler.index = __shfl_sync(0xffffffffu, first, 0);
 #pragma unroll 1
     while (scheduler.valid()) {
       const int box = scheduler.index;
@@ -294,7 +288,8 @@ struct Planner {
       for_each_step<QueryBox, kDeterministic>(
           p, args, own,
           [&](const Mod::Head& head, int b, int h, const int(&at)[3]) { plan_step(head, b, h, at, own.origin, box); });
-      advance(scheduler); // only now, so that the last boxes go to the first idle CTAs
+      scheduler.advance<32>(); // only now, so that the last boxes go to the first idle CTAs
+      if constexpr (kDeterministic) scheduler.index -= int(gridDim.x);
       q.acquire();
       commit({0, -1, scheduler.valid(), box});
     }
@@ -488,12 +483,20 @@ extern "C" __global__ void __launch_bounds__(threads_of(kWarps), 1)
     const RunMaps runs = run_maps(p);
     if constexpr (Mod::kHasBeside) prefetch_run_maps(runs.q, runs.k, runs.v, runs.d_out, runs.sums);
   });
+  // Deterministic: the counter also deals the first box, so that a tile waits only for those of CTAs that run, however
+  // few these are. Others may find none left.
+  int first = 0;
+  if constexpr (kDeterministic) {
+    const bool deals = threadIdx.x == 96; // lane 0 of the planner
+    if (deals) first = int(atomicAdd(p.order.counters, 1u));
+    if (!__syncthreads_or(deals && first < p.order.q_tiles * p.order.heads)) return;
+  }
   run_roles<kProducerRegisters, kConsumerRegisters>(
       [&](int warp) {
         if (warp == 0)
           Producer{p, args, shared}.run();
         else if (warp == 3)
-          Planner{p, args, shared}.run();
+          Planner{p, args, shared}.run(first);
         else if (threadIdx.x % 32 == 0)
           Storer{p, shared, warp - 1}.run();
       },

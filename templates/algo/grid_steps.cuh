@@ -6,8 +6,9 @@
 //
 // If equal launches must give equal bits, boxes of queries are cells of a lattice that begins at the grid's first
 // query. Tiles of keys add their dQ to a cell in turns, from the last tile on: the order in which CTAs take the tiles
-// of a head. A CTA only waits for tiles that were taken before its own: the first one is taken when the CTA runs. Boxes walk cells forwards, and so stay behind
-// the tiles that they wait for; runs walk them backwards, ahead of the boxes that wait for them.
+// of a head. A CTA only waits for tiles that were taken before its own: the first one is taken when the CTA runs. Boxes
+// walk cells forwards, and so stay behind the tiles that they wait for; runs walk them backwards, ahead of the boxes
+// that wait for them.
 //
 // Params: a kernel's parameters, with BackwardParams `base`, the extents of the grids, q_extent and kv_extent, and
 // kv_tiles: boxes of keys along each axis of the grid of keys.

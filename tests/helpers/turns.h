@@ -15,8 +15,7 @@ inline constexpr size_t kParts = 32;
 /// Returns the number of commits of the source tree, along first parents; without git, any number.
 inline size_t commits() {
   size_t count = 0;
-  if (std::FILE* git =
-          popen("git -C '" ATTNC_SOURCE_DIR "' rev-list --first-parent --count HEAD 2>/dev/null", "r")) {
+  if (std::FILE* git = popen("git -C '" ATTNC_SOURCE_DIR "' rev-list --first-parent --count HEAD 2>/dev/null", "r")) {
     if (std::fscanf(git, "%zu", &count) != 1) count = std::random_device()();
     pclose(git);
   }

@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 
 #include <cmath>
+#include <cstring>
 #include <limits>
 #include <random>
 
@@ -60,9 +61,10 @@ void check(const Case& c) {
   options.features.set(Feature::Deterministic, c.deterministic);
   std::vector<char> left[2]; // with dq in fp32
   for (unsigned run : {0u, 1u})
-    test::launchOnHost(mod, options, operands, {}, {got[run][0].view, got[run][1].view, got[run][2].view, nullptr},
-                       {.multiprocessors = run ? 3 : 1, .resident = run ? 2u : 1u, .workspace = &left[run]}, // others wait
-                       [&](const plan::Stage& stage) { return paramsOf(stage, text); });
+    test::launchOnHost(
+        mod, options, operands, {}, {got[run][0].view, got[run][1].view, got[run][2].view, nullptr},
+        {.multiprocessors = run ? 3 : 1, .resident = run ? 2u : 1u, .workspace = &left[run]}, // others wait
+        [&](const plan::Stage& stage) { return paramsOf(stage, text); });
   for (size_t i : {0, 1, 2}) {
     const auto at = [](const TensorView& of, int64_t j) -> double {
       return readElement(static_cast<const char*>(of.data), of.dtype, j).real;
@@ -77,7 +79,9 @@ void check(const Case& c) {
     CHECK(largest > 0);
     CHECK(error <= 6e-3 * largest);
   }
-  CHECK((left[0] == left[1]) == c.deterministic);
+  size_t differing = 0; // words; one is the number of boxes dealt, which each CTA exceeds by 1
+  for (size_t at = 0; at < left[0].size(); at += 4) differing += std::memcmp(&left[0][at], &left[1][at], 4) != 0;
+  CHECK((differing <= 1) == c.deterministic);
 }
 
 } // namespace

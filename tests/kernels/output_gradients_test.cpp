@@ -293,10 +293,11 @@ TEST_CASE("backward passes know whether outputs have gradients, and what is wron
                                     "sums: f32[B, H] = reduce_sum(f)\n"));
   CHECK(refusalOf(gradientMod(taken, {}, false, true)).message ==
         "a capture is named sums_gradient, which is that of the gradient of sums");
-  const Mod partly = take(Mod::parse("sums_gradient: f32[B, H]\n"
-                                     "def score_mod(score, b, h, q_idx, kv_idx):\n  return score * sums_gradient[b, h]\n"
-                                     "def f(prob, score, b, h, q_idx, kv_idx):\n  return prob\n"
-                                     "sums: f32[B, H] = reduce_sum(f)\nrows: f32[B, H, Q_LEN] = reduce_sum(f)\n"));
+  const Mod partly =
+      take(Mod::parse("sums_gradient: f32[B, H]\n"
+                      "def score_mod(score, b, h, q_idx, kv_idx):\n  return score * sums_gradient[b, h]\n"
+                      "def f(prob, score, b, h, q_idx, kv_idx):\n  return prob\n"
+                      "sums: f32[B, H] = reduce_sum(f)\nrows: f32[B, H, Q_LEN] = reduce_sum(f)\n"));
   CHECK(take(gradientMod(partly, {}, false, true)).captures().size() == 2); // the mod's own, and rows_gradient
   CHECK(refusalOf(gradientMod(mod, {}, true, true)).message.find("no second derivatives") != std::string::npos);
   const auto familyFor = [&](const std::string& prefix, const std::string& value) {
