@@ -247,6 +247,9 @@ TEST_CASE("on Hopper gradients of relative biases come of sums along diagonals",
   CHECK_FALSE(isByDiagonals(bias, {}));
   CHECK_FALSE(isByDiagonals(bias, {"bias"}, 128, /*deterministic=*/true));
   CHECK_FALSE(isByDiagonals(bias, {"bias"}, 256));
+  const Mod gate = take(Mod::parse("pen: f32[H]\ndef mask_mod(b, h, q_idx, kv_idx):\n"
+                                   "  return (q_idx >= kv_idx) & (pen[h] > 0)\n"));
+  CHECK_FALSE(isByDiagonals(gate, {"pen"})); // no gradient arrives at it
   for (auto [name, capture, expected] :
        {std::tuple("alibi", "slopes", true), {"relative_bias", "bias", true}, {"learned_bias", "bias", false}}) {
     INFO(name);

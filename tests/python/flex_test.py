@@ -1316,6 +1316,27 @@ class TextTest(unittest.TestCase):
         self.assertIs(attnc.attention(mod, q, k, v, captures=captures, out=into), into)
         self.assertTrue(numpy.array_equal(into, result))
 
+    def test_views_of_torch_are_what_they_seem(self):
+        q, k, v = operands("cpu", requires_grad=False)
+        slopes = torch.tensor([0.5, 0.25, 0.125, 0.0625])
+        captures = {"slopes": slopes, "window": 9}
+        expected = attnc.attention(ALIBI, q, k, v, captures=captures)
+        opposite = lambda x: torch.complex(torch.zeros_like(x), -x).conj().imag  # noqa: E731
+        self.assertTrue(opposite(q).is_neg())
+        self.assertTrue(torch.equal(attnc.attention(ALIBI, opposite(q), k, opposite(v), captures=captures), expected))
+        negated = {"slopes": opposite(slopes), "window": 9}
+        self.assertTrue(torch.equal(attnc.attention(ALIBI, q, k, v, captures=negated), expected))
+        grouped = {"enable_gqa": True}
+        self.assertTrue(torch.equal(flex_attention(opposite(q), k, v, **grouped), flex_attention(q, k, v, **grouped)))
+        with self.assertRaisesRegex(attnc.ArgumentError, "out is a view with the opposite sign"):
+            attnc.attention(ALIBI, q, k, v, captures=captures, out=opposite(torch.zeros_like(expected)))
+        strided = [x.transpose(1, 2).contiguous().transpose(1, 2) for x in (q, k, v)]
+        self.assertTrue(torch.equal(attnc.attention(ALIBI, *strided, captures=captures), expected))
+        self.assertTrue(torch.equal(attnc.attention(ALIBI, torch.nn.Parameter(q, False), k, v, captures=captures), expected))
+        with self.assertRaises((BufferError, RuntimeError, ValueError)):
+            attnc.attention(ALIBI, q.to_sparse(), k, v, captures=captures)
+        self.assertEqual(attnc.attention(ALIBI, q[:, :, :0], k, v, captures=captures).shape[2], 0)
+
     def test_read_only_arrays(self):
         try:
             import numpy

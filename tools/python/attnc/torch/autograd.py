@@ -62,10 +62,18 @@ def wanted_by(q, k, v, captures):
     return None, False
 
 
+def resolved(q, k, v):
+    """Returns tensors whose memory has their own numbers, not those of the opposite sign, as that of `z.conj().imag` has."""
+    if q.is_neg() or k.is_neg() or v.is_neg():
+        return q.resolve_neg(), k.resolve_neg(), v.resolve_neg()
+    return q, k, v
+
+
 def attend(launch, q, k, v, captures, wants_lse=True, check=None, seen=None):
     """Returns (out, lse, row_max or None, the mod's outputs) of a mod in IR text, with gradients of q, k, v and of captures, if `gradients`
     of the launch are those of wanted_by(). lse may be None unless it is wanted. If the call is new, `check` is called, a
     function and its arguments, for the properties in `form`; otherwise `seen` is given the call."""
+    q, k, v = resolved(q, k, v)
     if not is_current(q):
         with torch.cuda.device(q.device):
             return attend(launch, q, k, v, captures, wants_lse, check)
@@ -83,8 +91,6 @@ def attend(launch, q, k, v, captures, wants_lse=True, check=None, seen=None):
 
 def attend_by(call, launch, q, k, v, captured, wants_lse):
     """Returns what attend() does, by a call of this kind."""
-    if q.is_neg() or k.is_neg() or v.is_neg():  # views whose memory has the opposite sign
-        q, k, v = q.resolve_neg(), k.resolve_neg(), v.resolve_neg()
     if call.needs_rows:
         q, k, v = rows_of(q), rows_of(k), rows_of(v)
     if call.gradients is not None:

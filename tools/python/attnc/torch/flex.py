@@ -15,7 +15,7 @@ from ..mod import Mod
 from ..prob_mods import (
     aux_type, check_dropout, check_outputs, check_weight_mod, dropped, functions_of, in_order, is_general, joined, parts, weight_mod_of,
 )  # fmt: skip
-from .autograd import attend, attend_by, is_current, wanted_by
+from .autograd import attend, attend_by, is_current, resolved, wanted_by
 from .block_mask import form_of, has_lists, mask_mod_of
 from .errors import OperandError
 from .graphs import attend_in_graph, attend_recorded, is_recorded, is_traced
@@ -333,6 +333,7 @@ def flex_attention(
     if not is_traced_here and not kernel_options and not outputs and not (return_lse and return_aux is not None):
         if _is_any_autocast_enabled():
             query, key, value = autocast(query, key, value)
+        query, key, value = resolved(query, key, value)
         look = look_of(score_mod, block_mask, (enable_gqa, wants_max))
         found = None if look is None else repeated(look, (query, key, value))
         if found is not None and is_current(query):
