@@ -35,7 +35,7 @@ struct Fiber {
   std::deque<std::vector<Product>> groups;
   std::vector<std::function<void()>> copies; // of cp.async, in no group yet
   std::deque<std::vector<std::function<void()>>> copyGroups;
-  std::pair<const int*, int> polled = {}; // the last load_acquire()
+  std::pair<const int*, int> polled = {}; // the last load_acquire() since a barrier of the CTA
   std::map<unsigned, uint64_t> waits;     // of mbarriers so far
 };
 struct Warp {
@@ -285,6 +285,7 @@ void arrive(int barrier, int threads) {
 void exitThread() { machine.exit(); }
 
 void sync(int barrier, int threads) {
+  machine.fiber().polled = {}; // what it reads behind it, it reads anew
   NamedBarrier& of = machine.cta->barriers[barrier];
   const unsigned generation = of.generation;
   arrive(barrier, threads);

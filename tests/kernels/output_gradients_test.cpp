@@ -80,6 +80,7 @@ struct Case {
   double margin = 1e-4;
   std::set<std::string> wanted = {"sizes", "slopes", "tilt"}; ///< captures
   Features features = {};
+  bool hasLargeScores = false; ///< whose bounds are wide: keys' gradients may come from any weight
 };
 
 /// Compares gradients within the bounds that `attnc run --verify` takes. `of`: dq, dk and dv.
@@ -160,7 +161,7 @@ void check(const Case& c) {
   test::launchOnHost(mod, options, operands, {}, outputsTo(gotten, got), {}, test::backwardParamsOf);
   for (const auto& [name, tensor] : want.tensors)
     test::compareToLargest(name, got.tensors.at(name).view, tensor.view, c.margin);
-  if (!isRagged && !c.hasLists) checkAllBounds(mod, c, names, operands, got, gotten);
+  if (!isRagged && !c.hasLists && !c.hasLargeScores) checkAllBounds(mod, c, names, operands, got, gotten);
   if (c.onlyCaptures) return;
   for (const auto& [name, tensor] : wanted.tensors)
     test::compareToLargest(name, gotten.tensors.at(name).view, tensor.view, c.margin);
@@ -210,7 +211,7 @@ TEST_CASE("gradients of outputs hold in rows of large scores", "[on-host][output
   const std::string low = "def score_mod(score, b, h, q_idx, kv_idx):\n"
                           "  return where(q_idx % 8 == 3, score - 1e9, score)\n";
   for (Family family : {Family::Sm80, Family::Sm90}) {
-    Case c{.text = low + kOfWeights, .family = family, .dtype = DType::BF16, .margin = 2e-2};
+    Case c{.text = low + kOfWeights, .family = family, .dtype = DType::BF16, .margin = 2e-2, .hasLargeScores = true};
     c.wanted.erase("sizes");
     check(c);
   }
