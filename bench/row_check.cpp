@@ -2,7 +2,7 @@
 
 #include "api/mod_impl.h"
 #include "ir/walk.h"
-#include "some_rows.h"
+#include "reference/some_rows.h"
 #include "support/element.h"
 #include "support/parallel.h"
 

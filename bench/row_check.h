@@ -1,7 +1,7 @@
 // Checks long cases by rows drawn at random, in double precision on the CPU, instead of a whole naive pass.
 //
 // In: a case, its operands and results in device memory. Out: the largest error, in units of each row's RMS, or an
-// exception. The rows are the same in every run. How likely a share of wrong rows is caught: some_rows.h.
+// exception. The rows are the same in every run. How likely a share of wrong rows is caught: reference/some_rows.h.
 // Not: decode and paged cases, of which a naive pass is short.
 #pragma once
 

@@ -111,6 +111,8 @@ const char* const kHopeless = "import torch\n"
                               "    return torch.where(q_idx % 3 == 0, score - 1e9, score)\n"
                               "def mask_mod(b, h, q_idx, kv_idx):\n"
                               "    return (q_idx + kv_idx) % 4 != 0\n";
+/// Queries of a batch over a cache, and keys, which count those of the queries.
+const std::vector<int32_t> kNewRows = {1, 0, 130, 1, 7, 300}, kRowsInCache = {200, 0, 130, 3, 129, 1000};
 const char* const kSoftcap = "def score_mod(score, b, h, q_idx, kv_idx):\n"
                              "    return 2.0 * tanh(score / 2.0)\n";
 
@@ -154,8 +156,8 @@ static void checkPages(DType dtype) {
       for (bool appends : {false, true})
         for (int headDim : {64, 128})
           if (test::isCaseDue())
-            check({.qLengths = {1, 0, 130, 1, 7, 300},
-                   .kvLengths = {200, 0, 130, 3, 129, 1000},
+            check({.qLengths = kNewRows,
+                   .kvLengths = kRowsInCache,
                    .mod = mod,
                    .headDim = headDim,
                    .dtype = dtype,
@@ -191,8 +193,8 @@ GPU_TEST_CASE("each launch lists the blocks of queries with offsets", "[gpu][rag
       DYNAMIC_SECTION("case " << number++) {
         for (auto [pageSize, headDim] : {std::pair(0, 128), {16, 64}, {64, 128}})
           if (test::isCaseDue())
-            check({.qLengths = {1, 0, 130, 1, 7, 300},
-                   .kvLengths = {200, 0, 130, 3, 129, 1000},
+            check({.qLengths = kNewRows,
+                   .kvLengths = kRowsInCache,
                    .mod = mod,
                    .headDim = headDim,
                    .dtype = dtype,

@@ -1,10 +1,10 @@
 // Some rows of the reference against its whole results, and what they catch.
-#include "bench/some_rows.h"
 #include "helpers/take.h"
 #include "ir/reader.h"
 #include "passes/autodiff.h"
 #include "passes/pipeline.h"
 #include "reference/gradients.h"
+#include "reference/some_rows.h"
 
 #include <catch2/catch.hpp>
 

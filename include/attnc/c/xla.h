@@ -7,10 +7,9 @@
 /// Arrays are dense and row-major. A forward pass has the operands q, k, v, then captured tensors. Its results are out
 /// and lse, then outputs of the mod. A backward pass has the operands q, k, v, out, lse, dout, perhaps dlse, then
 /// captured tensors, gradients of sums (NAME_gradient) among them. Its results are dq, dk, dv, then gradients of
-/// captures. A pass of tangents
-/// (attnc_backward_operands::q_tangent) has the operands of a backward pass, then q_tangent, k_tangent and v_tangent,
-/// then captured tensors, those of directions among them. Its results are out_tangent and lse_tangent, then those of a
-/// backward pass if there is an attribute `gradients`.
+/// captures. A pass of tangents (attnc_backward_operands::q_tangent) has the operands of a backward pass, then
+/// q_tangent, k_tangent and v_tangent, then captured tensors, those of directions among them. Its results are
+/// out_tangent and lse_tangent, then those of a backward pass if there is an attribute `gradients`.
 ///
 /// On platform "CUDA" the last result is a workspace, u8 [bytes]. Its size is that of the preparation which
 /// attnc_settle() or attnc_settle_training() makes for these operands. It is missing if that is 0. Each call

@@ -162,7 +162,7 @@ class View:
         is_plain = wait in (None, -1) and _may_view(array)
         if (array.is_cuda if is_plain else is_on_gpu(array, name)) != on_gpu:
             raise ArgumentError(f"{name} is on another device than q", "move it there")
-        if is_plain:  # a third of the time
+        if is_plain:  # 4 us, where DLPack takes 9
             self.struct, self.owner = view_of(array), array
             return
         self.capsule = array.__dlpack__(stream=wait) if on_gpu else _host_capsule(array, name, writes)

@@ -1,4 +1,4 @@
-#include "some_rows.h"
+#include "reference/some_rows.h"
 
 #include "ir/bind.h"
 #include "ir/interpreter.h"
