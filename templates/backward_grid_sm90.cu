@@ -46,6 +46,8 @@
 //   s.full            consumers: dS written                                consumers
 //   dq_full[i]        consumer i: dQ and message written                   storer i
 //   dq_empty[i]       storer i: TMA has read dQ                            consumer i
+//   __syncthreads_or  if kDeterministic: the planner has a first box, or   all threads
+//                     none is left and the CTA ends
 //
 // SRing needs no empty barrier, as in backward_sm90.cu. Places and Turns need no barriers: the producer requests step
 // j + 5 only after the storer of dQ(j) has read its place and turn.
