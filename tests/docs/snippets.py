@@ -24,7 +24,7 @@ import sys
 import blocks
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-TIMEOUT = 120  # seconds of a command
+TIMEOUT = 300  # seconds of a command, also on a busy GPU
 WRONG_USAGE = 2
 COMPILERS = {"cpp": "c++ -std=c++20", "c": "cc -std=c11 -Wall -Werror"}  # blocks without a title are compiled by the build
 # Folders of the tree that commands of pages may name.

@@ -229,8 +229,10 @@ GPU_TEST_CASE("backward kernels walk the lists of a ragged batch", "[gpu][ragged
       c.perSequence = perSequence, c.hasLists = hasLists;
       if (hasLists)
         c.kvLengths = kOtherLengths;
-      else // then both passes walk lists that are built
+      else { // then both passes walk lists that are built, of sequences of like lengths
+        c.qLengths = {150, 129, 200, 64};
         c.mod = "(q_idx // 128 + 2 * kv_idx // 64 + b + h) % 3 != 0";
+      }
       INFO(c.text() << ", deterministic " << deterministic);
       test::RaggedBatch batch(c);
       const test::RaggedGradients got(c, batch), want(c, batch);

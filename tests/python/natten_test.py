@@ -126,13 +126,13 @@ class NattenTest(unittest.TestCase):
         for shape, window, dilation, residues in (
             ((8, 12), (2, 2), (1, 3), (1, 3)), ((8, 12), (2, 2), (2, 3), (1, 3)), ((8, 12), (2, 2), (2, 5), (1, 1)),
             ((102, 84), (3, 3), (25, 1), (25, 1)), ((102, 84), (3, 3), (2, 2), (1, 2)), ((200, 96), (19, 9), (7, 4), (7, 4)),
-            ((7284,), (4,), (1022,), (1,)), ((7284,), (40,), (101,), (101,)),
+            ((7284,), (4,), (1022,), (1,)), ((7284,), (40,), (101,), (101,)), ((2018,), (180,), (3,), (1,)),
         ):  # fmt: skip
             self.assertEqual(natten._residues_of(shape, window, dilation), residues)
         none = random(0, 8, 12, H, D)
         self.assertEqual(na2d(none, none, none, 2, dilation=(2, 3)).shape, none.shape)
         q = random(1, 8, 12, H, D)
-        self.assertEqual(natten._residues_as_heads(q, (1, 3)).data_ptr(), q.data_ptr())
+        self.assertEqual(natten._residues_as_heads(q, (1, 3), natten._order_of(q, (8, 12), (1, 3))).data_ptr(), q.data_ptr())
 
     def test_copies_of_residues(self):
         with mock.patch.object(natten, "_MANY", 0), mock.patch.object(natten, "_FEW", 0):

@@ -239,8 +239,10 @@ def helper():
             (dk,) = torch.autograd.grad(out.sum(), [self.k], create_graph=True)
             return torch.autograd.grad(dk.square().sum(), [self.v])[0]
 
-        expected = second(by_definition(score_mod, None, self.q, self.k, self.v)[0])
-        self.assertLess(relative_error(second(self.warm(call)), expected), 1e-5)
+        for factor in (1, 0.5):
+            scaled = lambda: flex_attention(self.q, self.k, self.v, score_mod, scale=factor * D**-0.5)  # noqa: E731
+            expected = second(by_definition(score_mod, None, self.q * factor, self.k, self.v)[0])
+            self.assertLess(relative_error(second(self.warm(scaled)), expected), 1e-5)
 
     def test_gradients_after_calls_without(self):
         """A call that was repeated under no_grad() is not one whose tensors, of the same kind, now get gradients."""

@@ -35,7 +35,7 @@ _OF_KERNELS = frozenset((
 ))  # fmt: skip
 
 
-_MANY, _FEW = 3000, 64  # tokens: of a window with its gaps, and of a residue
+_MANY, _FEW = 1000, 64  # tokens: of a window with its gaps, and of a residue
 
 
 def _check_names(names):
@@ -146,25 +146,93 @@ def _residues_of(shape, window, dilation):
     return (*(1 for _ in dilation[1:]), last)
 
 
-def _residues_as_heads(x, residues):
-    """Returns [B, L, RH, D] of x, [B, X, H, D]: a view if it can be. Axes get zeros up to a multiple of their residues."""
-    extents = [-(-size // count) for size, count in zip(x.shape[1:-2], residues)]
-    pairs = [n for pair in zip(extents, residues) for n in pair]
-    behind = [count * extent - size for size, count, extent in zip(x.shape[1:-2], residues, extents)]
-    if any(behind):
-        x = torch.nn.functional.pad(x, (0, 0, 0, 0, *(n for more in reversed(behind) for n in (0, more))))
-    axes = range(1, 2 * len(residues), 2)
-    x = x.reshape(len(x), *pairs, *x.shape[-2:]).permute(0, *axes, *(at + 1 for at in axes), -2, -1)
-    return x.reshape(len(x), math.prod(extents), math.prod(residues) * x.shape[-2], x.shape[-1])
+class _Order(typing.NamedTuple):
+    """Tokens of all batch entries in the order of a grid, and by residues. Axes have rows without a token up to a multiple of
+    their residues. Indices are i64, on the device of the tokens."""
+
+    token_of_row: torch.Tensor
+    row_of_token: torch.Tensor
+    holes: torch.Tensor | None  # rows without a token; None: there are none
 
 
-def _tokens_of(x, shape, residues):
+def _order(batch, shape, residues, device):
+    extents, count = [-(-size // count) for size, count in zip(shape, residues)], math.prod(residues)
+    rows, tokens = math.prod(extents) * count, math.prod(shape)
+    row, token = (torch.arange(batch * n, device=device) for n in (rows, tokens))
+    token_of_row, row_of_token, is_hole = row // rows, token // tokens * math.prod(extents), False
+    of_tokens = 0  # the residue of each token, among those of all axes
+    for at, (size, extent, gap) in enumerate(zip(shape, extents, residues)):
+        x = row // (math.prod(extents[at + 1 :]) * count) % extent * gap + row // math.prod(residues[at + 1 :]) % gap
+        is_hole = is_hole | (x >= size)
+        token_of_row = token_of_row * size + x.clamp(max=size - 1)
+        y = token // math.prod(shape[at + 1 :]) % size
+        row_of_token = row_of_token + y // gap * math.prod(extents[at + 1 :])
+        of_tokens = of_tokens * gap + y % gap
+    many = batch * (rows - tokens)
+    holes = is_hole.byte().argsort(descending=True)[:many] if many else None  # without a look at the numbers by the host
+    return _Order(token_of_row, row_of_token * count + of_tokens, holes)
+
+
+_kept_order = functools.lru_cache(maxsize=64)(_order)
+
+
+def _order_of(x, shape, residues):
+    """Returns the order of tokens [B, ...] of `shape`, or None if both orders are one but for a view."""
+    if all(gap == 1 for gap in residues[:-1]) and shape[-1] % residues[-1] == 0:
+        return None
+    is_recorded_here = torch.compiler.is_dynamo_compiling() or is_recorded(x)
+    is_kept = not is_recorded_here and not (x.is_cuda and torch.cuda.is_current_stream_capturing())
+    return (_kept_order if is_kept else _order)(len(x), shape, residues, x.device)
+
+
+def _reordered_in_graph(x, places, back, holes, has_holes):
+    found = x.index_select(0, places)
+    return found.index_fill_(0, holes, 0) if has_holes and holes is not None else found
+
+
+class _Reordered(torch.autograd.Function):
+    """Rows of x [N, ...] at `places`, with zeros in `holes` if it `has_holes`. `back`: the places of the rows of x. So the
+    gradient is read as well, where that of index_select() adds."""
+
+    generate_vmap_rule = True
+    forward = staticmethod(_reordered_in_graph)
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        _, places, back, holes, ctx.has_holes = inputs
+        ctx.save_for_backward(places, back, holes)
+        ctx.save_for_forward(places, back, holes)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        places, back, holes = ctx.saved_tensors
+        return _Reordered.apply(gradient, back, places, holes, not ctx.has_holes), None, None, None, None
+
+    @staticmethod
+    def jvp(ctx, tangent, *_):
+        return _Reordered.apply(tangent, *ctx.saved_tensors, ctx.has_holes)
+
+
+def _reordered(*arguments):
+    return (_reordered_in_graph if torch.compiler.is_dynamo_compiling() else _Reordered.apply)(*arguments)
+
+
+def _residues_as_heads(x, residues, order):
+    """Returns [B, L, RH, D] of x, [B, X, H, D]: a view if there is no `order`."""
+    length = math.prod([-(-size // gap) for size, gap in zip(x.shape[1:-2], residues)])
+    shape = len(x), length, math.prod(residues) * x.shape[-2], x.shape[-1]
+    if order is not None:
+        x = _reordered(x.flatten(0, -3), order.token_of_row, order.row_of_token, order.holes, True)
+    return x.reshape(shape)
+
+
+def _tokens_of(x, shape, residues, order):
     """Returns [B, X, H, D] of x, [B, L, RH, D]: the inverse of _residues_as_heads() for tokens of `shape`."""
-    axes, extents = len(shape), [-(-size // count) for size, count in zip(shape, residues)]
-    x = x.reshape(len(x), *extents, *residues, x.shape[-2] // math.prod(residues), x.shape[-1])
-    x = x.permute(0, *(at for axis in range(1, axes + 1) for at in (axis, axis + axes)), -2, -1)
-    x = x.reshape(len(x), *(n * count for n, count in zip(extents, residues)), *x.shape[-2:])
-    return x[(slice(None), *map(slice, shape))]
+    shape = len(x), *shape, x.shape[-2] // math.prod(residues), x.shape[-1]
+    if order is not None:
+        x = x.reshape(-1, *shape[-2:])
+        x = _reordered(x, order.row_of_token, order.token_of_row, order.holes, False)
+    return x.reshape(shape)
 
 
 def attention(
@@ -235,7 +303,8 @@ def neighborhood_attention_generic(
     residues = _residues_of(shape, window, dilation)
     gaps = tuple(gap // count for gap, count in zip(dilation, residues))
     text = _text_of(shape, operator.index(query.shape[-2]), residues, window, stride, gaps, is_causal)
-    operands = [_residues_as_heads(x, residues) for x in (query, key, value)]
+    order = _order_of(query, shape, residues)
+    operands = [_residues_as_heads(x, residues, order) for x in (query, key, value)]
     wants_lse = return_lse or additional_keys is not None
     if text is None:
         found = attention(*operands, scale=scale, return_lse=wants_lse)
@@ -243,10 +312,10 @@ def neighborhood_attention_generic(
     else:
         out, lse = _attend(*(x.transpose(1, 2) for x in operands), text, scale, wants_lse)
         out, lse = out.transpose(1, 2), lse.transpose(1, 2) if wants_lse else None
-    out = _tokens_of(out, shape, residues)
+    out = _tokens_of(out, shape, residues, order)
     if not wants_lse:
         return out
-    lse = _tokens_of(lse.unsqueeze(-1), shape, residues).squeeze(-1)
+    lse = _tokens_of(lse.unsqueeze(-1), shape, residues, order).squeeze(-1)
     if additional_keys is not None:
         more = attention(query.flatten(1, axes), additional_keys, additional_values, scale=scale, return_lse=True)
         out, lse = merge_attentions(*zip((out, lse), (x.reshape_as(y) for x, y in zip(more, (out, lse)))))

@@ -340,7 +340,7 @@ def flex_attention(
             repeat, captured = found
             launch = repeat.launch
             if scale is not None or block_mask is not None and repeat.call.workspace_bytes:  # which may hold its lists
-                launch = Launch(launch.numbers, launch.scale if scale is None else float(scale), block_mask)
+                launch = launch.rescaled(launch.scale if scale is None else float(scale), block_mask)
             results = attend_by(repeat.call, launch, query, key, value, captured, wants_lse)
             return _returned(results, return_lse, return_aux)
     if not query.dtype == key.dtype == value.dtype:
