@@ -6,7 +6,8 @@
 figure-7: forward and backward, causal, of 1k to 64k tokens, 65,536 in all, 16 heads of 64 with 16 or 2 KV heads; the seven
 variants at 16k. figure-8: a query over caches of 1k to 128k, 131,072 tokens in all. figure-9: errors of out and gradients
 against fp64 (accuracy.py). figure-12: caches in pages, next to contiguous ones under the same mask. full-blocks: causal
-masks whose lists say which blocks are full, and the same blocks all called partial, for attnc and FlexAttention.
+masks whose lists say which blocks are full, and the same blocks all called partial, for attnc and FlexAttention. million:
+one head, causal, of up to a million tokens in one launch, which the paper has as a motive only.
 """
 
 import dataclasses
@@ -44,6 +45,7 @@ DECODE = tuple(case("decode", variant, n, kv) for variant in ("noop", "alibi", "
                for kv in KV_HEADS for n in CACHES)  # fmt: skip
 PAGED = (*(case("decode", "causal", 16384, 16, page=page) for page in PAGES),
          *(case("decode", "causal", n, 16, page=128) for n in CACHES if n != 16384))  # fmt: skip
+LONG = tuple(Workload("forward", "causal", 1, 1, 1, 1 << bits, 128, 128) for bits in (18, 19, 20))
 FULL = (*both("causal", 16384, 16), *(Workload(kind, "causal", 2, 16, 16, 8192, 128, 128) for kind in ("forward", "backward")))
 
 
@@ -136,6 +138,7 @@ SECTIONS = (
     Section("figure-12", PAGED),
     Section("figure-7", BY_LENGTH, "length"),
     Section("figure-8", DECODE, "length"),
+    Section("million", LONG),
     Section("figure-9", ()),
 )
 
