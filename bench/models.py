@@ -407,6 +407,7 @@ def measure(peer, only, seconds, out):
     import transformers
 
     about = {"torch": torch.__version__, "transformers": transformers.__version__, "date": time.strftime("%Y-%m-%d")}
+    command = f"python3 bench/models.py --peers '{peer}' --only '{only}'"
     with open(out, "a", encoding="utf-8") as file:
         gpu = torch.cuda.get_device_name() if DEVICE == "cuda" else "none"
         file.write(json.dumps({"id": "ceilings", "peer": gpu, **about}) + "\n")
@@ -428,7 +429,7 @@ def measure(peer, only, seconds, out):
             result = {"error": f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"[:300]}
         if result is None:
             continue
-        line = {"id": case, "peer": peer, **result, "wall_s": round(time.monotonic() - started, 1)}
+        line = {"id": case, "peer": peer, **result, "wall_s": round(time.monotonic() - started, 1), "command": command}
         print(json.dumps(line), flush=True)
         with open(out, "a", encoding="utf-8") as file:
             file.write(json.dumps(line) + "\n")
