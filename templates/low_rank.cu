@@ -19,7 +19,8 @@
 // All threads have one role. No shared memory, no barriers.
 //
 // Grid: tiles of kBlockM rows of q * q_heads * batch, then of k * k_heads * k_batch, then of v * k_heads * v_batch,
-// in one dimension. A tensor that is null has none. Threads: 32 kWarps.
+// in one dimension; for a ragged batch slots of q * q_heads, then of k * k_heads, then tiles of all rows of v *
+// k_heads. A tensor that is null has none. Threads: 32 kWarps.
 //
 // Config: Element is 16 bits wide; kHeadDimQk and kHeadDimV are those of q, k and v; kBlockM, kWarps; kWideHeadDim,
 // kRank, kQPieces, kKvPieces, kIsApart.
@@ -87,8 +88,8 @@ ATTNC_DEVICE void write_factors(Element* to, const Place& at, RowOf row_of, Fact
 }
 
 ATTNC_DEVICE void widen_q(const LowRankParams& p, const ModArgs& args, const Place& at) {
-  const ForwardParams& base = p.base;
-  Element* to = (Element*)p.q + ((long long)at.b * base.q_heads + at.h) * base.q_len * kRowColumns;
+  const ForwardParams& base = params_of<Mod>(p.base, args, at.b);
+  Element* to = (Element*)p.q + first_q_row(p.base, args, at.b, at.h) * kRowColumns;
   if constexpr (!kIsApart)
     copy_rows<kHeadDimQk, kWideHeadDim>(to,
                                         (const Element*)base.q + at.b * base.q_stride.batch + at.h * base.q_stride.head,
@@ -107,9 +108,9 @@ ATTNC_DEVICE void widen_q(const LowRankParams& p, const ModArgs& args, const Pla
 }
 
 ATTNC_DEVICE void widen_k(const LowRankParams& p, const ModArgs& args, const Place& at) {
-  const ForwardParams& base = p.base;
+  const ForwardParams& base = params_of<Mod>(p.base, args, at.b);
   const int h = at.h * (base.q_heads / p.k_heads); // a query head
-  Element* to = (Element*)p.k + ((long long)at.b * p.k_heads + at.h) * base.kv_len * kRowColumns;
+  Element* to = (Element*)p.k + first_k_row(p.base, args, at.b, at.h, p.k_heads) * kRowColumns;
   if constexpr (!kIsApart)
     copy_rows<kHeadDimQk, kWideHeadDim>(to,
                                         (const Element*)base.k + at.b * base.k_stride.batch +
@@ -126,11 +127,11 @@ ATTNC_DEVICE void widen_k(const LowRankParams& p, const ModArgs& args, const Pla
       });
 }
 
-/// Copies v once for each head of k.
-ATTNC_DEVICE void spread_v(const LowRankParams& p, const Place& at) {
+/// Copies v once for each head of k. `rows`: of a head; for a ragged batch those of all sequences.
+ATTNC_DEVICE void spread_v(const LowRankParams& p, int rows, const Place& at) {
   const ForwardParams& base = p.base;
   const int shared_by = p.k_heads / base.kv_heads;
-  Element* to = (Element*)p.v + ((long long)at.b * p.k_heads + at.h) * base.kv_len * kHeadDimV;
+  Element* to = (Element*)p.v + ((long long)at.b * p.k_heads + at.h) * rows * kHeadDimV;
   copy_rows<kHeadDimV, kHeadDimV>(
       to, (const Element*)base.v + at.b * base.v_stride.batch + at.h / shared_by * base.v_stride.head,
       base.v_stride.row, at, base.vectors);
@@ -139,15 +140,15 @@ ATTNC_DEVICE void spread_v(const LowRankParams& p, const Place& at) {
 extern "C" __global__ void __launch_bounds__(32 * kWarps)
     attnc_low_rank(const __grid_constant__ LowRankParams p, const __grid_constant__ ModArgs args) {
   const ForwardParams& base = p.base;
-  const int of_q = p.q ? tiles_of(base.q_len) * base.q_heads * base.batch : 0;
-  const int of_k = p.k ? tiles_of(base.kv_len) * p.k_heads * p.k_batch : 0;
-  const int tile = int(blockIdx.x);
+  const int of_q = p.q ? q_tiles(base, base.batch) * base.q_heads : 0;
+  const int of_k = p.k ? k_tiles(base, p.k_batch) * p.k_heads : 0;
+  const int tile = int(blockIdx.x), rows = kIsRagged<Mod> ? base.rows.kv : base.kv_len;
   if (tile < of_q)
-    widen_q(p, args, place_of(tile, base.q_len, base.q_heads));
+    widen_q(p, args, q_place(base, args, tile, base.q_heads));
   else if (tile < of_q + of_k)
-    widen_k(p, args, place_of(tile - of_q, base.kv_len, p.k_heads));
+    widen_k(p, args, k_place(base, args, tile - of_q, p.k_heads));
   else
-    spread_v(p, place_of(tile - of_q - of_k, base.kv_len, p.k_heads));
+    spread_v(p, rows, place_of(tile - of_q - of_k, rows, p.k_heads));
 }
 
 } // namespace attnc::low_rank

@@ -16,8 +16,8 @@
 // add to an element that no other row or round reads.
 //
 // Grid: tiles of kBlockM rows of q * q_heads * batch, then of k * kv_heads * kv_batch, then of the factors of q, then
-// of those of k, in one dimension. If neither d_q nor d_k is given, the first two have no tiles; without kSumsFactors,
-// the others. Threads: 32 kWarps.
+// of those of k, in one dimension; for a ragged batch slots in place of tiles * batch. If neither d_q nor d_k is given,
+// the first two have no tiles; without kSumsFactors, the others. Threads: 32 kWarps.
 //
 // Config: that of low_rank.cu; kSumsFactors; kDeterministic.
 #include "attnc_config.cuh"
@@ -68,29 +68,37 @@ ATTNC_DEVICE void add_up_rows(Element* to, long long stride, const Copies& copie
   }
 }
 
-ATTNC_DEVICE void narrow_q(const LowRankGradientParams& p, const Place& at) {
-  const BackwardParams& b = p.backward;
-  const Copies copies = {
-      (const Element*)p.d_q + ((long long)at.b * b.forward.q_heads + at.h) * b.forward.q_len * kWideHeadDim, 1, 1};
+/// Returns the parameters of batch entry b only. K and V of a padded batch do not end with the sequence.
+template <class Args> ATTNC_DEVICE decltype(auto) own_rows(const BackwardParams& p, const Args& args, int b) {
+  if constexpr (kIsRagged<Mod>)
+    return params_of<Mod>(p, args, b);
+  else
+    return (p);
+}
+
+ATTNC_DEVICE void narrow_q(const LowRankGradientParams& p, const ModArgs& args, const Place& at) {
+  const BackwardParams& b = own_rows(p.backward, args, at.b);
+  const Copies copies = {(const Element*)p.d_q + first_q_row(p.backward.forward, args, at.b, at.h) * kWideHeadDim, 1,
+                         1};
   add_up_rows<kWideHeadDim, kHeadDimQk>((Element*)b.d_q + at.b * b.d_q_stride.batch + at.h * b.d_q_stride.head,
                                         b.d_q_stride.row, copies, at, b.forward.vectors, p.own_times);
 }
 
 /// `at`: of k and v as they are given.
-ATTNC_DEVICE void narrow_k(const LowRankGradientParams& p, const Place& at) {
-  const BackwardParams& b = p.backward;
-  const int heads = p.k_heads / b.forward.kv_heads, batches = p.k_batch / b.kv_batch;
-  const long long first = (long long)at.b * p.k_heads + at.h * heads;
-  const auto copies = [&](const void* of, long long head) -> Copies {
-    return {(const Element*)of + first * head, batches, heads, head * p.k_heads, head};
+ATTNC_DEVICE void narrow_k(const LowRankGradientParams& p, const ModArgs& args, const Place& at) {
+  const BackwardParams& b = own_rows(p.backward, args, at.b);
+  const int heads = p.k_heads / b.forward.kv_heads, batches = kIsRagged<Mod> ? 1 : p.k_batch / b.kv_batch;
+  const long long first = first_k_row(p.backward.forward, args, at.b, at.h * heads, p.k_heads),
+                  rows = kIsRagged<Mod> ? p.backward.forward.rows.kv : b.forward.kv_len;
+  const auto copies = [&](const void* of, int columns) -> Copies {
+    return {(const Element*)of + first * columns, batches, heads, rows * p.k_heads * columns, rows * columns};
   };
   add_up_rows<kWideHeadDim, kHeadDimQk>((Element*)b.d_k + at.b * b.d_k_stride.batch + at.h * b.d_k_stride.head,
-                                        b.d_k_stride.row, copies(p.d_k, (long long)b.forward.kv_len * kWideHeadDim), at,
-                                        b.forward.vectors, p.own_times);
+                                        b.d_k_stride.row, copies(p.d_k, kWideHeadDim), at, b.forward.vectors,
+                                        p.own_times);
   if (p.d_v)
     add_up_rows<kHeadDimV, kHeadDimV>((Element*)b.d_v + at.b * b.d_v_stride.batch + at.h * b.d_v_stride.head,
-                                      b.d_v_stride.row, copies(p.d_v, (long long)b.forward.kv_len * kHeadDimV), at,
-                                      b.forward.vectors);
+                                      b.d_v_stride.row, copies(p.d_v, kHeadDimV), at, b.forward.vectors);
 }
 
 /// What a thread adds to a capture. Adds to one element, one after another, are one.
@@ -145,8 +153,7 @@ ATTNC_DEVICE void add_q_factors(const LowRankGradientParams& p, const ModArgs& a
             const int position = position_of<M>(args, head, index);
             const auto row = M::row(args, head, b, h, position, float(position)); // SEAM(row)
             const Coord coord = {b, h, position, 0};
-            const Element* of =
-                (const Element*)p.d_q + (((long long)b * f.q_heads + h) * f.q_len + index) * kWideHeadDim;
+            const Element* of = (const Element*)p.d_q + (first_q_row(f, args, b, h) + index) * kWideHeadDim;
             const float grad = p.factor_times * of_q_factor(of, round);
             adds.add(Gradient::offset(args, head, row, typename M::Col{}, coord, round),
                      Gradient::value(args, head, row, typename M::Col{}, coord, 0.f, grad, round));
@@ -175,7 +182,7 @@ ATTNC_DEVICE void add_kv_factors(const LowRankGradientParams& p, const ModArgs& 
             const auto col = M::col(args, head, b, h, index, float(index), 0.f); // SEAM(col)
             const Coord coord = {b, h, 0, index};
             const Element* of =
-                (const Element*)p.d_k + (((long long)b * p.k_heads + kv_head) * f.kv_len + index) * kWideHeadDim;
+                (const Element*)p.d_k + (first_k_row(f, args, b, kv_head, p.k_heads) + index) * kWideHeadDim;
             const float grad = of_kv_factor(of, round);
             adds.add(Gradient::offset(args, head, typename M::Row{}, col, coord, round),
                      Gradient::value(args, head, typename M::Row{}, col, coord, 0.f, grad, round));
@@ -186,9 +193,8 @@ ATTNC_DEVICE void add_kv_factors(const LowRankGradientParams& p, const ModArgs& 
   }
 }
 
-/// As place_of(), of a tile whose threads take `batches` batch entries and `all` heads together.
-ATTNC_DEVICE Place first_of(int tile, int rows, int heads, int together) {
-  Place at = place_of(tile, rows, heads / together);
+/// Returns a tile whose threads take `together` heads each.
+ATTNC_DEVICE Place first_of(Place at, int together) {
   at.h *= together;
   return at;
 }
@@ -197,20 +203,20 @@ extern "C" __global__ void __launch_bounds__(32 * kWarps, 2)
     attnc_low_rank_gradients(const __grid_constant__ LowRankGradientParams p, const __grid_constant__ ModArgs args) {
   const ForwardParams& f = p.backward.forward;
   const bool wanted = p.backward.d_q || p.backward.d_k; // an empty tensor may be null as well
-  const int of_q = wanted ? tiles_of(f.q_len) * f.q_heads * f.batch : 0;
-  const int of_k = wanted ? tiles_of(f.kv_len) * f.kv_heads * p.backward.kv_batch : 0;
+  const int of_q = wanted ? q_tiles(f, f.batch) * f.q_heads : 0;
+  const int of_k = wanted ? k_tiles(f, p.backward.kv_batch) * f.kv_heads : 0;
   const int tile = int(blockIdx.x);
   if (tile < of_q) {
-    narrow_q(p, place_of(tile, f.q_len, f.q_heads));
+    narrow_q(p, args, q_place(f, args, tile, f.q_heads));
   } else if (tile < of_q + of_k) {
-    narrow_k(p, place_of(tile - of_q, f.kv_len, f.kv_heads));
+    narrow_k(p, args, k_place(f, args, tile - of_q, f.kv_heads));
   } else if constexpr (kSumsFactors) {
-    const int of_factors = tiles_of(f.q_len) * (f.q_heads / p.q_heads) * (f.batch / p.q_batches);
+    const int q_heads = f.q_heads / p.q_heads, of_factors = q_tiles(f, f.batch / p.q_batches) * q_heads;
     const int rest = tile - of_q - of_k;
     if (rest < of_factors)
-      add_q_factors<Mod>(p, args, first_of(rest, f.q_len, f.q_heads, p.q_heads));
+      add_q_factors<Mod>(p, args, first_of(q_place(f, args, rest, q_heads), p.q_heads));
     else
-      add_kv_factors<Mod>(p, args, first_of(rest - of_factors, f.kv_len, p.k_heads, p.kv_heads));
+      add_kv_factors<Mod>(p, args, first_of(k_place(f, args, rest - of_factors, p.k_heads / p.kv_heads), p.kv_heads));
   }
 }
 

@@ -156,7 +156,7 @@ struct Producer : HeldRowScales<kRowScales, kBlockN> {
         ptx::mbarrier_arrive_expect_tx(q.full(), QTile::kBytes);
         request_tile(own_columns(q.tile()), p.q, q.full(), q_row_of<Mod>(args, work.b, work.q_start), work.h,
                      work.b * p.q_batch_step);
-        request_q_columns(p, q.tile(), q.full(), work.q_start, work.h, work.b);
+        request_q_columns(p, q.tile(), q.full(), q_row_of<Mod>(args, work.b, work.q_start), work.h, work.b);
       } else {
         ptx::mbarrier_arrive(q.full());
       }
@@ -185,7 +185,7 @@ struct Producer : HeldRowScales<kRowScales, kBlockN> {
       if constexpr (!kRowScales) tell(k, {at.kv_start, flags}, scales);
       ptx::mbarrier_arrive_expect_tx(k.full(), KTile::kBytes);
       request_kv(p, args, own_columns(k.tile()), p.k, k.full(), at, p.k_batch_step);
-      request_k_columns(p, k.tile(), k.full(), at.kv_start, at.h, at.b);
+      request_k_columns(p, k.tile(), k.full(), kv_row_of<Mod>(args, at.b, at.kv_start), at.h, at.b);
     }
   }
 

@@ -17,6 +17,18 @@
 
 namespace attnc::test {
 
+/// Returns a mod with a low-rank term of rank 8, whose factors differ among sequences; those of keys among heads if
+/// `perHead`.
+inline std::string lowRankMod(bool perHead) {
+  std::string sum = "score";
+  for (double f : {0.07, 0.13, 0.31, 0.53})
+    for (const char* wave : {"cos", "sin"})
+      sum += fmt::format(" + torch.{0}({1} * q_idx + b + h) * torch.{0}({1} * kv_idx + b{2})", wave, f,
+                         perHead ? " - h" : "");
+  return "import torch\ndef score_mod(score, b, h, q_idx, kv_idx):\n  return " + sum +
+         "\ndef mask_mod(b, h, q_idx, kv_idx):\n  return q_idx >= kv_idx\n";
+}
+
 struct RaggedCase {
   Family family = Family::Naive;
   std::vector<int32_t> qLengths, kvLengths = {}; ///< kvLengths empty: those of q

@@ -228,6 +228,19 @@ TEST_CASE("low-rank terms of padded batches have gradients in columns", "[on-hos
   }
 }
 
+TEST_CASE("low-rank terms of ragged batches have gradients in columns", "[on-host][low_rank]") {
+  for (Family family : {Family::Sm80, Family::Sm90})
+    for (bool perHead : {false, true})
+      checkLists({.family = family,
+                  .qLengths = {5, 0, 129, 200},
+                  .kvLengths = {130, 3, 0, 70},
+                  .mod = test::lowRankMod(perHead),
+                  .headDim = 32,
+                  .dtype = DType::BF16,
+                  .hasLists = false},
+                 perHead, 2e-2);
+}
+
 TEST_CASE("backward kernels walk lists of a ragged batch", "[on-host][lengths]") {
   const std::vector<int32_t> lengths = {5, 0, 129, 200}, others = {130, 3, 0, 70};
   checkLists({.family = Family::Naive, .qLengths = lengths, .kvLengths = others, .headDim = 16, .dtype = DType::F32},

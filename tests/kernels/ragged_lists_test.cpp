@@ -21,7 +21,9 @@ void launch(const Mod& mod, const KernelOptions& options, const Operands& operan
                             : options.family == Family::Sm80 ? "sm80"
                                                              : "sm90";
   test::launchOnHost(mod, options, operands, outputs, {.seed = seed}, [&](const plan::Stage& stage) {
-    return stage.templateName == "append.cu" ? "Cached<ForwardParams>" : space + "::Params";
+    return stage.templateName == "append.cu"     ? "Cached<ForwardParams>"
+           : stage.templateName == "low_rank.cu" ? "LowRankParams"
+                                                 : space + "::Params";
   });
 }
 
@@ -35,6 +37,8 @@ void check(test::RaggedCase c, unsigned seed = 3) {
   const Operands operands = batch.operands();
   KernelOptions options = optionsOf(operands, results.outputs(), {.arch = "sm_90a"});
   options.family = c.family;
+  if (c.mod.find("torch") != std::string::npos)
+    CHECK(take(test::choosePlan(mod, options)).lowRank.rfind("rank 8", 0) == 0);
   launch(mod, options, operands, results.outputs(), seed);
   test::checkRagged(c, batch, results);
 }
@@ -50,6 +54,18 @@ TEST_CASE("kernels of ragged batches walk the lists of each sequence", "[on-host
   check({.family = Family::Sm90, .qLengths = kRaggedLengths, .perSequence = false});
   check({.family = Family::Sm90, .qLengths = kRaggedLengths, .mod = "score", .kvBlock = 64});
   check({.family = Family::Sm80, .qLengths = kRaggedLengths, .headDim = 40, .qBlock = 64, .kvBlock = 64});
+}
+
+TEST_CASE("low-rank terms of ragged batches are columns of q and k", "[on-host][low_rank]") {
+  for (bool perHead : {false, true})
+    for (Family family : {Family::Sm80, Family::Sm90})
+      for (int headDim : {64, 40}) // further columns of q and k apart on Hopper, or behind copies
+        check({.family = family,
+               .qLengths = kRaggedLengths,
+               .kvLengths = kOtherLengths,
+               .mod = test::lowRankMod(perHead),
+               .headDim = headDim,
+               .hasLists = false});
 }
 
 TEST_CASE("kernels of ragged batches walk lists over pages, to which rows are appended", "[on-host]") {

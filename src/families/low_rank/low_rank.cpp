@@ -28,14 +28,16 @@ bool areApart(const Request& request, const FamilyRow& row) {
 /// Returns why a mod with a term is computed as it is. Empty if nothing speaks against columns of q and k.
 std::string againstColumns(const LowRankTerm& term, const Request& request, const FamilyRow& row) {
   const KernelOptions& options = request.options;
-  constexpr Features kTaken{Feature::BlockMask,     Feature::RowMax,  Feature::Gradients,
-                            Feature::Deterministic, Feature::Lengths, Feature::Offsets};
+  constexpr Features kTaken{Feature::BlockMask, Feature::RowMax,  Feature::Gradients, Feature::Deterministic,
+                            Feature::Lengths,   Feature::Offsets, Feature::Ragged};
   if (options.kind != KernelKind::Forward && options.kind != KernelKind::Backward)
     return fmt::format("{} kernels compute it", kindName(options.kind));
   if (row.family != Family::Sm90 && row.family != Family::Sm80)
     return fmt::format("family {} computes it", familyName(row.family));
   if (const Features others = featuresOf(options).without(kTaken); !others.empty())
     return fmt::format("columns of q and k go with no {}", featureText(others.first()));
+  constexpr Features kInAnyOrder{Feature::Ragged, Feature::Gradients, Feature::Deterministic};
+  if (kInAnyOrder.without(featuresOf(options)).empty()) return "sequences add to captures in any order";
   if (options.dtype != DType::BF16)
     return fmt::format("the range of {} may not hold the factors", dtypeName(options.dtype));
   if (const int64_t least = leastRank(options.kind); term.rank < least)

@@ -47,15 +47,19 @@ bool dividesExactly(const LowRankTerm& term, const LaunchOperands& operands) {
   });
 }
 
-/// A launch's wider tensors. Factors that depend on the batch entry or on the query head make copies of k for each.
+/// A launch's wider tensors. Factors that depend on the batch entry or on the query head make copies of k for each. The
+/// sequences of a ragged batch are in one entry.
 struct WideShapes {
-  int64_t kBatch, kHeads, vBatch;
-  bool spreadsV;  ///< whether v is also copied: heads of k and v are counted alike
-  bool spreadsDv; ///< whether dV has heads or batch entries that v does not have
+  int64_t qBatch, kBatch, kHeads, vBatch;
+  int64_t qRows, kRows; ///< of a head
+  bool spreadsV;        ///< whether v is also copied: heads of k and v are counted alike
+  bool spreadsDv;       ///< whether dV has heads or batch entries that v does not have
 
   WideShapes(const LaunchOperands& operands, const analysis::LowRankTerm& term, bool areApart) {
     const ProblemShape& problem = operands.problem;
-    kBatch = term.kvPerBatch ? problem.batch : areApart ? std::min<int64_t>(1, problem.batch) : operands.k.shape[0];
+    qRows = rowsOfQ(operands), kRows = rowsOfKv(operands);
+    qBatch = operands.cuSeqlensQ ? 1 : problem.batch;
+    kBatch = term.kvPerBatch ? qBatch : areApart ? std::min<int64_t>(1, problem.batch) : operands.k.shape[0];
     kHeads = term.kvPerHead ? problem.qHeads : areApart ? std::min<int64_t>(1, problem.qHeads) : problem.kvHeads;
     vBatch = operands.v.shape[0];
     spreadsV = !areApart && kHeads != problem.kvHeads;
@@ -76,6 +80,7 @@ bool WideCopies::haveGradients() const {
 std::optional<TensorView> WideCopies::capturedColumns(bool areOfQ, const LaunchOperands& operands) const {
   const auto& elements = areOfQ ? term.qElements : term.kvElements;
   if (!mayBeCaptured() || !elements || !operands.bindings || (areOfQ && !term.gains)) return std::nullopt;
+  if (operands.cuSeqlensQ) return std::nullopt; // it has rows of positions
   for (size_t i = 0; areOfQ && i < term.parts.size(); ++i)
     if (term.parts[i].isNegative || !(std::fabs(quotientOf((*term.gains)[i], operands) - 1) < kRounding))
       return std::nullopt;
@@ -104,20 +109,19 @@ bool WideCopies::run(const LaunchOperands& operands) const {
 
 size_t WideCopies::bytes(Use use, const LaunchOperands& operands) const {
   const WideShapes shapes = shapesOf(*this, operands);
-  const ProblemShape& problem = operands.problem;
   const auto bytesOf = [](int64_t batch, int64_t heads, int64_t rows, int64_t columns) {
     return size_t(batch * heads * rows * columns) * 2;
   };
-  if (use == Use::WideQ) return bytesOf(problem.batch, problem.qHeads, problem.qLen, columns());
-  const size_t ofK = bytesOf(shapes.kBatch, shapes.kHeads, problem.kvLen, columns());
+  if (use == Use::WideQ) return bytesOf(shapes.qBatch, operands.problem.qHeads, shapes.qRows, columns());
+  const size_t ofK = bytesOf(shapes.kBatch, shapes.kHeads, shapes.kRows, columns());
   if (use == Use::WideK) return ofK;
   if (use == Use::WideV)
-    return shapes.spreadsV ? bytesOf(shapes.vBatch, shapes.kHeads, problem.kvLen, operands.v.shape[3]) : 0;
+    return shapes.spreadsV ? bytesOf(shapes.vBatch, shapes.kHeads, shapes.kRows, operands.v.shape[3]) : 0;
   if (!isBackward) return 0;
   if (use == Use::WideDq) return bytes(Use::WideQ, operands);
   if (use == Use::WideDk) return ofK;
   // A launch may want no dV. Its memory is the same whether it does.
-  return shapes.spreadsDv || haveGradients() ? bytesOf(shapes.kBatch, shapes.kHeads, problem.kvLen, operands.v.shape[3])
+  return shapes.spreadsDv || haveGradients() ? bytesOf(shapes.kBatch, shapes.kHeads, shapes.kRows, operands.v.shape[3])
                                              : 0;
 }
 
@@ -134,9 +138,8 @@ LaunchOperands WideCopies::widened(const LaunchOperands& operands, const Workspa
     tensor = TensorView::contiguous(workspace ? workspace->at(use) : nullptr, operands.q.dtype,
                                     {shape[0], shape[1], shape[2], shape[3]});
   };
-  const ProblemShape& problem = operands.problem;
-  const std::array<int64_t, 4> shapeQ{problem.batch, problem.qHeads, problem.qLen, columns()},
-      shapeK{shapes.kBatch, shapes.kHeads, problem.kvLen, columns()};
+  const std::array<int64_t, 4> shapeQ{shapes.qBatch, operands.problem.qHeads, shapes.qRows, columns()},
+      shapeK{shapes.kBatch, shapes.kHeads, shapes.kRows, columns()};
   if (config.isApart) {
     auto& [q, k] = wide.columns.emplace();
     put(q, Use::WideQ, shapeQ), put(k, Use::WideK, shapeK);
@@ -150,23 +153,25 @@ LaunchOperands WideCopies::widened(const LaunchOperands& operands, const Workspa
     put(wide.dQ, Use::WideDq, shapeQ);
     put(wide.dK, Use::WideDk, shapeK);
     if (widensDv(operands))
-      put(wide.dV, Use::WideDv, {shapes.kBatch, shapes.kHeads, problem.kvLen, operands.v.shape[3]});
+      put(wide.dV, Use::WideDv, {shapes.kBatch, shapes.kHeads, shapes.kRows, operands.v.shape[3]});
   }
-  if (shapes.spreadsV) put(wide.v, Use::WideV, {shapes.vBatch, shapes.kHeads, problem.kvLen, operands.v.shape[3]});
+  if (shapes.spreadsV) put(wide.v, Use::WideV, {shapes.vBatch, shapes.kHeads, shapes.kRows, operands.v.shape[3]});
   wide.problem.kvHeads = shapes.kHeads;
   return wide;
 }
 
 namespace {
 
+/// Returns the tiles of rows of k of one head, of `batch` entries; for a ragged batch, the slots.
+int64_t kTilesOf(const LaunchOperands& operands, int64_t batch) {
+  return operands.cuSeqlensQ ? kvTilesOf(operands, kRowsOfTile) : ceilDiv(rowsOfKv(operands), kRowsOfTile) * batch;
+}
+
 int64_t copiedTiles(const LaunchOperands& operands, const WideCopies& copies) {
   const WideShapes shapes = shapesOf(copies, operands);
-  const ProblemShape& problem = operands.problem;
-  const int64_t ofRows = ceilDiv(problem.kvLen, kRowsOfTile) * shapes.kHeads;
-  int64_t tiles = shapes.spreadsV ? ofRows * shapes.vBatch : 0;
-  if (!copies.capturedColumns(true, operands))
-    tiles += ceilDiv(problem.qLen, kRowsOfTile) * problem.qHeads * problem.batch;
-  if (!copies.capturedColumns(false, operands)) tiles += ofRows * shapes.kBatch;
+  int64_t tiles = shapes.spreadsV ? ceilDiv(shapes.kRows, kRowsOfTile) * shapes.kHeads * shapes.vBatch : 0;
+  if (!copies.capturedColumns(true, operands)) tiles += qTilesOf(operands, kRowsOfTile) * operands.problem.qHeads;
+  if (!copies.capturedColumns(false, operands)) tiles += kTilesOf(operands, shapes.kBatch) * shapes.kHeads;
   return tiles;
 }
 
@@ -196,7 +201,7 @@ struct Together {
         if (!capture.inColumns) continue;
         const bool isOfQ = place.reach == analysis::Reach::Row;
         int64_t &batches = isOfQ ? qBatches : kvBatches, &heads = isOfQ ? qHeads : kvHeads;
-        if (place.oneBatch) batches = std::max<int64_t>(1, isOfQ ? problem.batch : shapes.kBatch);
+        if (place.oneBatch) batches = std::max<int64_t>(1, isOfQ ? shapes.qBatch : shapes.kBatch);
         if (place.oneHead) heads = std::max<int64_t>(1, isOfQ ? problem.qHeads : shapes.kHeads);
       }
   }
@@ -205,14 +210,13 @@ struct Together {
 int64_t dividedTiles(const LaunchOperands& operands, const WideCopies& copies) {
   const WideShapes shapes = shapesOf(copies, operands);
   const ProblemShape& problem = operands.problem;
-  const int64_t ofQ = ceilDiv(problem.qLen, kRowsOfTile), ofK = ceilDiv(problem.kvLen, kRowsOfTile);
+  const int64_t ofQ = qTilesOf(operands, kRowsOfTile);
   int64_t tiles = 0;
-  if (operands.wantsOperands)
-    tiles += ofQ * problem.qHeads * problem.batch + ofK * problem.kvHeads * operands.k.shape[0];
+  if (operands.wantsOperands) tiles += ofQ * problem.qHeads + kTilesOf(operands, operands.k.shape[0]) * problem.kvHeads;
   if (copies.haveGradients()) {
     const Together together(copies, operands);
-    tiles += ofQ * (problem.qHeads / together.qHeads) * (problem.batch / together.qBatches) +
-             ofK * (shapes.kHeads / together.kvHeads) * (shapes.kBatch / together.kvBatches);
+    tiles += ofQ / together.qBatches * (problem.qHeads / together.qHeads) +
+             kTilesOf(operands, shapes.kBatch / together.kvBatches) * (shapes.kHeads / together.kvHeads);
   }
   return tiles;
 }
