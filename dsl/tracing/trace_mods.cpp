@@ -1,5 +1,5 @@
-// In: a parsed text. Out: the outputs `score`, `mask`, `prob_factor`, `sink` and `is_weight` of the module, and its
-// reductions.
+// In: a parsed text. Out: the outputs `score`, `mask`, `prob_factor` or `prob_weight`, `sink` and `is_weight` of the
+// module, and its reductions.
 //
 // The mod is the first of these that exists: what an expression given with the text yields; what the text gives to
 // create_block_mask and flex_attention; what the names score_mod and mask_mod are bound to; the one function of the
@@ -411,10 +411,8 @@ private:
   /// The weight takes the place of the score.
   void traceProb(const Candidate& candidate) {
     const Object value = resultOf(candidate, kProbMod);
-    std::optional<ir::Value> factor;
-    if (value.isNumber()) factor = ir::probFactor(module, lift(tracer, value, ir::Type::F32));
-    if (!factor) tracer.fail(diag::probResult, tracer.describe(value));
-    module.setOutput(ir::kProbFactor, *factor);
+    if (!value.isNumber()) tracer.fail(diag::probResult, tracer.describe(value));
+    ir::setProb(module, lift(tracer, value, ir::Type::F32));
   }
 
   /// Its score is what score_mod returns, which is traced before.

@@ -108,8 +108,11 @@ public:
   bool hasScoreMod() const;
   /// Returns whether the mod masks scores by a mask_mod.
   bool hasMaskMod() const;
-  /// Returns whether the mod multiplies weights of the softmax by the factors of a prob_mod.
+  /// Returns whether a prob_mod changes the weights of the softmax that multiply v.
   bool hasProbMod() const;
+  /// Returns whether this prob_mod is not proved to be `prob` times a factor that does not depend on it. Forward passes
+  /// then take two walks: one finds lse, the other computes weights and out.
+  bool walksTwice() const;
   /// Returns whether a sink_mod adds a term to the denominators of rows.
   bool hasSinkMod() const;
   /// Returns whether the mod computes the weights of v by a weight_mod, in place of the softmax. It then also changes

@@ -51,7 +51,8 @@ Contents contentsOf(const ir::Module& module) {
 /// Returns by tensor whether only sink_mod reads it: it then says nothing about scores.
 std::vector<bool> tensorsOfSink(const ir::Module& module) {
   const std::vector<bool> ofSink = neededBy(module, {ir::kSink}),
-                          ofScores = neededBy(module, {ir::kScore, ir::kMask, ir::kDScore, ir::kProbFactor});
+                          ofScores =
+                              neededBy(module, {ir::kScore, ir::kMask, ir::kDScore, ir::kProbFactor, ir::kProbWeight});
   std::vector<bool> found(module.tensors.size(), false), others = found;
   for (uint32_t id = 0; id < module.size(); ++id) {
     if (module[{id}].op != Op::Load) continue;
@@ -114,6 +115,7 @@ ModFacts modFacts(const ir::Module& module) {
   facts.drops = module.output(ir::kDropSeed).has_value();
   facts.isWeight = module.output(ir::kIsWeight).has_value();
   facts.hasProbMod = facts.drops || module.output(ir::kProbFactor);
+  facts.hasProbWeight = module.output(ir::kProbWeight).has_value();
   facts.readsTensors = llvm::is_contained(tensorsOfSink(module), false);
   facts.masksByHead = readsHead(module, {ir::kMask, ir::kKvBegin, ir::kKvEnd});
   const std::optional<Value> dScore = module.output(ir::kDScore);

@@ -41,6 +41,7 @@ struct ModFacts {
   bool masks = false;             ///< whether there is a mask_mod that is not constantly true
   bool masksByHead = false;       ///< whether the mask, or the bounds of live columns, read h; lengths do not
   bool hasProbMod = false;        ///< whether a prob_mod multiplies weights
+  bool hasProbWeight = false;     ///< whether a prob_mod computes weights in one walk, which knows lse: backward
   bool isWeight = false;          ///< whether the score is the weight, in place of the softmax
   bool readsTensors = false;      ///< whether it has captured tensors, apart from those that only sink_mod reads
   bool drops = false;             ///< whether it is dropout in parts: derive-drops

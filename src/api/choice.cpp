@@ -53,6 +53,9 @@ Expected<ir::Module> join(const std::vector<Mod>& mods, std::string_view which) 
       return Error::environment(
           fmt::format("choice: {} has a weight_mod, and a launch has a softmax or none", mod.name()),
           "choose between mods without one");
+    if (mod.walksTwice())
+      return Error::environment(fmt::format("choice: {} has a prob_mod that is no multiple of prob", mod.name()),
+                                "choose in one text: `prob_mod = choice(which, f, g)`");
     if (!ir::reductionsOf(from).empty())
       return Error::environment(fmt::format("choice: {} has outputs", mod.name()),
                                 "choose between mods without outputs");

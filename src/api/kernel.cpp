@@ -8,6 +8,7 @@
 #include "codegen/pack_args.h"
 #include "families/capture_gradients.h"
 #include "families/grids/grid_plan.h"
+#include "families/two_walks.h"
 #include "ir/bind.h"
 #include "jit/enqueue_zeros.h"
 #include "launch/launch_operands.h"
@@ -76,6 +77,7 @@ Status Kernel::Impl::launch(const plan::LaunchOperands& given, const Captures* c
     if (bindings) return {};
     ATTNC_TRY_AS(bound, ir::bind(module(), captures ? *captures : kNoCaptures, given.problem, &given));
     ATTNC_TRY(checkPins(module(), *bound, plan.options.pins));
+    plan::bindLse(plan, *bound, given, view);
     bindings = *std::move(bound);
     return {};
   };

@@ -166,16 +166,17 @@ Expected<Mod> Mod::parseIr(std::string_view text, std::string_view name) {
       return Error::mod(fmt::format("{}: the text is empty", readable(name)), {});
     ATTNC_TRY_AS(module, ir::read(text, name));
     makeReadable(*module);
-    if (!ir::factorProb(*module))
-      return Error::mod(
-          fmt::format("{}: prob_mod is not proved to return `prob` times a factor that does not depend on "
-                      "it: write `prob * factor`, `prob / number`, or `where(keep, prob * factor, 0.0)`",
-                      readable(name)),
-          {});
+    if (const std::optional<ir::Value> prob = module->output(ir::kProb)) {
+      if ((*module)[*prob].type != ir::Type::F32)
+        return Error::mod(
+            fmt::format("{}: prob_mod returns a {}: return f32", readable(name), ir::name((*module)[*prob].type)), {});
+      module->dropOutput(ir::kProb);
+      ir::setProb(*module, *prob);
+    }
     ir::composeWeight(*module);
     if (const std::optional<ir::Value> isWeight = module->output(ir::kIsWeight)) {
-      const bool isAlone =
-          !module->output(ir::kProbFactor) && !module->output(ir::kSink) && ir::reductionsOf(*module).empty();
+      const bool isAlone = !module->output(ir::kProbFactor) && !module->output(ir::kProbWeight) &&
+                           !module->output(ir::kSink) && ir::reductionsOf(*module).empty();
       if (!isAlone || !module->output(ir::kScore) || !module->isConst(*isWeight) || !module->integer(*isWeight))
         return Error::mod(
             fmt::format("{}: a weight_mod takes the place of the softmax, of which prob_mod, sink_mod and "
@@ -203,7 +204,8 @@ Mod Mod::identity() {
 const std::string& Mod::name() const { return impl->module.sourceName; }
 bool Mod::hasScoreMod() const { return impl->module.output(ir::kScore).has_value(); }
 bool Mod::hasMaskMod() const { return impl->module.output(ir::kMask).has_value(); }
-bool Mod::hasProbMod() const { return impl->module.output(ir::kProbFactor).has_value(); }
+bool Mod::hasProbMod() const { return walksTwice() || impl->module.output(ir::kProbFactor); }
+bool Mod::walksTwice() const { return impl->module.output(ir::kProbWeight).has_value(); }
 bool Mod::hasWeightMod() const { return impl->module.output(ir::kIsWeight).has_value(); }
 bool Mod::hasSinkMod() const { return impl->module.output(ir::kSink).has_value(); }
 bool Mod::masksLifted() const { return impl->module.liftsMasks; }

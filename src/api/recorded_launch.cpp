@@ -3,6 +3,7 @@
 #include "codegen/pack_args.h"
 #include "families/capture_gradients.h"
 #include "families/grids/grid_plan.h"
+#include "families/two_walks.h"
 #include "ir/bind.h"
 #include "support/try.h"
 
@@ -36,6 +37,7 @@ Expected<RecordedLaunch> recordLaunch(const Plan& plan, llvm::ArrayRef<std::shar
   const WorkspaceView view{launch.workspace, launch.workspace.bytes() ? workspace : nullptr};
   ATTNC_TRY_AS(bindings,
                ir::bind(module, operands.captures ? *operands.captures : kNone, all.problem, &launch.operands));
+  bindLse(plan, *bindings, all, view);
   all.bindings = &*bindings;
   if (plan.grid) all.grids = gridsOf(*plan.grid, *bindings);
   WideOperands wide(&view);

@@ -103,6 +103,7 @@ attnc_status attnc_mod_get_info(const attnc_mod* mod, attnc_mod_info* info) {
     all.has_prob_mod = mod->mod.hasProbMod();
     all.has_sink_mod = mod->mod.hasSinkMod();
     all.has_weight_mod = mod->mod.hasWeightMod();
+    all.walks_twice = mod->mod.walksTwice();
     all.warning_count = mod->mod.warnings().size();
     all.reduction_count = mod->mod.reductions().size();
   });

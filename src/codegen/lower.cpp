@@ -288,6 +288,8 @@ Program Lowering::run(const ir::CaptureGradients& gradients) {
   if (const std::optional<Value> dScore = module.output(ir::kDScore)) program.dScore = lowerRoot(*dScore);
   if (const std::optional<Value> factor = module.output(ir::kProbFactor)) program.probFactor = lowerRoot(*factor);
   if (const std::optional<Value> sink = module.output(ir::kSink)) program.sink = lowerRoot(*sink);
+  if (const std::optional<Value> weight = module.output(ir::kProbWeight))
+    program.hooks.push_back({&ir::kProbWeight, lowerRoot(*weight)});
   for (const ir::OutputRole* role = ir::kDerivedRoles; role != std::end(ir::kRoles); ++role)
     if (const std::optional<Value> value = module.output(*role)) program.hooks.push_back({role, lowerRoot(*value)});
   if (const std::optional<analysis::GridBox> box = analysis::gridBox(module)) {
@@ -308,6 +310,7 @@ Program Lowering::run(const ir::CaptureGradients& gradients) {
          .ofFactor = place.ofFactor,
          .ofSink = place.ofSink,
          .ofOutputs = place.ofOutputs,
+         .ofProb = place.ofProb,
          .value = lowerRoot(*module.output(place.output)),
          .offset = lowerDenseOffset(place)});
   }

@@ -176,7 +176,8 @@ std::string boxText(llvm::ArrayRef<std::pair<Body, Body>> bodies) {
 /// Bounds are computed for the ends of a tile, without a Row. Factors depend on a round, tangents on an element.
 Function functionOf(llvm::StringRef role) {
   if (role == ir::kQFactor || role == ir::kKvFactor || role == ir::kTScore || role == ir::kTDScore ||
-      role == ir::kTSink || role == ir::kProbGradient || role == ir::kScoreGradient)
+      role == ir::kTSink || role == ir::kProbGradient || role == ir::kScoreGradient || role == ir::kProbWeight ||
+      role == ir::kDProb)
     return Function::DScore;
   return role == ir::kKvBegin || role == ir::kKvEnd ? Function::Edge : Function::Hook;
 }
@@ -225,7 +226,9 @@ std::string hooksText(const Program& program, llvm::ArrayRef<Body> bodies,
   for (auto [role, arguments] : {std::pair(&ir::kTScore, "float score, float score_tangent"),
                                  {&ir::kTDScore, "float score, float grad, float score_tangent, float grad_tangent"},
                                  {&ir::kProbGradient, "float score, auto prob"},
-                                 {&ir::kScoreGradient, "float score, auto prob"}})
+                                 {&ir::kScoreGradient, "float score, auto prob"},
+                                 {&ir::kProbWeight, "float prob"},
+                                 {&ir::kDProb, "float prob, float grad"}})
     if (const Hook* hook = hookOf(program, *role))
       add("float",
           fmt::format("{}(const ModArgs& args, const Head& head, const Row& row, const Col& col, Coord at,\n"
@@ -255,7 +258,7 @@ constexpr const char* kGradientArguments =
 std::string gradientsText(const Program& program, llvm::ArrayRef<std::pair<std::string, std::string>> bodies,
                           int64_t work) {
   std::string text = fmt::format("\n  static constexpr int kGradients = {};\n", bodies.size()), visits, sinkVisits,
-              outputVisits;
+              outputVisits, probVisits;
   const char* const scores = hookOf(program, ir::kTScore)
                                  ? ", float score, float grad, float score_tangent, float grad_tangent"
                                  : ", float score, float grad";
@@ -266,18 +269,24 @@ std::string gradientsText(const Program& program, llvm::ArrayRef<std::pair<std::
                         "  static constexpr GradientReach kReach = GradientReach::{3};\n"
                         "  static constexpr bool kRoundMoves = {4};\n",
                         i, hook.capture, hook.rounds, nameOf(hook.access.reach), hook.access.roundMoves);
-    const char* const given = hook.ofOutputs ? ", float score, float prob" : scores;
+    const char* const given = hook.ofOutputs ? ", float score, float prob"
+                              : hook.ofProb  ? ", float prob, float grad"
+                                             : scores;
     text += returnerText("float", "value" + fmt::format(kGradientArguments, given), bodies[i].first, work);
     text += returnerText("long long", "offset" + fmt::format(kGradientArguments, ""),
                          hook.offset ? bodies[i].second : "    return 0;\n", hook.offset ? work : 0);
     text += "  };\n";
-    (hook.ofSink ? sinkVisits : hook.ofOutputs ? outputVisits : visits) += fmt::format("    visit(Gradient{}());\n", i);
+    (hook.ofSink      ? sinkVisits
+     : hook.ofOutputs ? outputVisits
+     : hook.ofProb    ? probVisits
+                      : visits) += fmt::format("    visit(Gradient{}());\n", i);
   }
   const auto visitor = [](const char* name, const std::string& calls) {
     return fmt::format("  template <class Visit> ATTNC_DEVICE static void {}(Visit visit) {{\n{}  }}\n", name, calls);
   };
   return text + visitor("gradients", visits) + (sinkVisits.empty() ? "" : visitor("sink_gradients", sinkVisits)) +
-         (hookOf(program, ir::kProbGradient) ? visitor("output_gradients", outputVisits) : "");
+         (hookOf(program, ir::kProbGradient) ? visitor("output_gradients", outputVisits) : "") +
+         (hookOf(program, ir::kProbWeight) ? visitor("prob_gradients", probVisits) : "");
 }
 
 /// Returns what a field of ModArgs is called in the key: a number.

@@ -66,7 +66,7 @@ struct GradientHook {
   int64_t rounds = 1;
   analysis::GradientAccess access;
   bool ofFactor = false; ///< kernels then have no reduction for it
-  bool ofSink = false, ofOutputs = false;
+  bool ofSink = false, ofOutputs = false, ofProb = false;
   uint32_t value = 0;
   std::optional<uint32_t> offset; ///< of the element in a dense tensor, i64; unset: 0
 };

@@ -23,11 +23,13 @@ std::string unservedByBackwardSm80(const Request& request) {
 
 Plan planBackwardNaive(const Request& request) {
   if (request.options.features.has(Feature::Tangents)) return planTangents(request, Family::Naive);
-  const codegen::Config config = configOf(request.options, {8, 8, 8}); // equals the tile of backward_naive.cu
+  codegen::Config config = configOf(request.options, {8, 8, 8}); // equals the tile of backward_naive.cu
+  const bool hasProbWeight = request.mod->facts.hasProbWeight;
+  if (hasProbWeight) config.deterministic = request.options.features.has(Feature::Deterministic);
   Plan plan;
   for (auto [entry, ctas] :
        {std::pair("attnc_backward_sums", &perQRow), {"attnc_backward_q", &perQRow}, {"attnc_backward_kv", &perKvRow}})
-    plan.stages.push_back({.templateName = "backward_naive.cu",
+    plan.stages.push_back({.templateName = hasProbWeight ? "backward_prob.cu" : "backward_naive.cu",
                            .entry = entry,
                            .config = config,
                            .forCaptures = plan.stages.empty(),
@@ -35,7 +37,7 @@ Plan planBackwardNaive(const Request& request) {
                            .ctas = ctas,
                            .parameters = backwardBlock});
   plan.workspace.push_back(rowSums());
-  if (request.options.features.has(Feature::Reductions)) plan.workspace.push_back(deltas());
+  if (request.options.features.has(Feature::Reductions) || hasProbWeight) plan.workspace.push_back(deltas());
   return plan;
 }
 

@@ -184,7 +184,9 @@ void addSharedStages(Plan& plan, const Request& request, Family family) {
   if (!isNaive && (needsScores || needsSinks)) addDelta(plan, request).forCaptures = true;
   if (needsSinks) addSinks(plan, request);
   if (!needsScores) return;
-  Stage sums{.templateName = isNaive ? "backward_captures_naive.cu" : "backward_captures.cu",
+  Stage sums{.templateName = request.mod->facts.hasProbWeight ? "backward_prob.cu"
+                             : isNaive                        ? "backward_captures_naive.cu"
+                                                              : "backward_captures.cu",
              .entry = "attnc_backward_captures",
              .config = isNaive ? configOf(options, {8, 8, 8}) : captureConfig(request),
              .callsGradients = true,

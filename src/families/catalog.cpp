@@ -5,6 +5,7 @@
 #include "families/family.h"
 #include "families/low_rank/low_rank.h"
 #include "families/reductions.h"
+#include "families/two_walks.h"
 #include "launch/kernel_options.h"
 #include "launch/mask_shape.h"
 #include "support/try.h"
@@ -46,6 +47,12 @@ std::string unservedBy(const FamilyRow& row, const Request& request) {
     if (row.takesProbMods == FamilyRow::ProbMods::Drops && !request.mod->facts.drops)
       return "takes no prob_mod but dropout, whose factor is 0 or one positive number";
     if (request.options.features.has(Feature::Fp8Q)) return "takes no prob_mod with q of e4m3";
+  }
+  constexpr const char* kTwoWalks = "takes no prob_mod but multiples of prob";
+  if (request.mod->facts.hasProbWeight && !row.takesWeightMods) return kTwoWalks;
+  if (request.mod->secondWalk && row.kind != KernelKind::BlockMask) {
+    if (!row.takesWeightMods) return kTwoWalks;
+    if (std::string why = unservedBy(row, ofSecondWalk(request)); !why.empty()) return why;
   }
   if (request.mod->facts.isWeight && row.kind != KernelKind::BlockMask) {
     if (!row.takesWeightMods) return "takes no weight_mod";
@@ -256,6 +263,7 @@ Expected<Plan> planOf(const Request& request) {
   plan.lowRank = columns.words();
   if (plan.tile.empty()) plan.tile = tileOf(plan);
   plan.options = request.options;
+  if (request.options.kind != KernelKind::BlockMask) addSecondWalk(plan, request);
   addSharedStages(plan, columns.request(), row.family);
   columns.addTo(plan, row);
   addAppending(plan, request);

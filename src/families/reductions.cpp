@@ -234,7 +234,8 @@ std::string unservedOutputGradients(const Request& request) {
   if (llvm::any_of(llvm::seq<uint32_t>(0, uint32_t(module.size())), isScore) || !module.isConst(ofScore) ||
       module.f32(ofScore) != 0)
     return "takes no gradients of outputs that read scores";
-  if (request.mod->facts.hasProbMod) return "takes no gradients of outputs next to a prob_mod";
+  if (request.mod->facts.hasProbMod || request.mod->facts.hasProbWeight)
+    return "takes no gradients of outputs next to a prob_mod";
   if (llvm::any_of(request.mod->captures, [](const CaptureAccess& capture) { return capture.inOutputs; }))
     return "takes no gradients of captures that outputs read";
   return {};
@@ -272,7 +273,7 @@ void addReductions(Plan& plan, const Request& request) {
       [](const Stage&, const LaunchOperands& operands, const Device&) {
         return operands.problem.batch * operands.problem.qHeads;
       });
-  plan.workspace.push_back({.use = Use::Lse, .bytes = rowBytes});
+  if (!plan.bindsLse) plan.workspace.push_back({.use = Use::Lse, .bytes = rowBytes});
   const size_t ofHeads = llvm::count_if(declared, [](const auto& each) { return each.kept == Kept::Heads; });
   plan.workspace.push_back(
       {.use = Use::RowParts, .bytes = [=](const LaunchOperands& operands) { return ofHeads * rowBytes(operands); }});

@@ -162,7 +162,10 @@ Expected<std::string> sequencesIrText(const Mod& mod, const KernelOptions& optio
 Expected<std::string> kernelIrText(const Plan& plan) {
   return onOwnStack([&]() -> Expected<std::string> {
     const PlanAccess::Impl& of = PlanAccess::of(plan);
-    ATTNC_TRY_AS(kernelMod, kernelModOf(of.mod, plan::walkingStage(of.plan).algebra));
+    const plan::Stage& stage = plan::walkingStage(of.plan);
+    plan::ModForm form = stage.algebra;
+    form.walksSecond = stage.walksSecond;
+    ATTNC_TRY_AS(kernelMod, kernelModOf(of.mod, form));
     return ir::print((*kernelMod)->module);
   });
 }
@@ -192,7 +195,9 @@ float MaskReader::scoreOf(float score, int64_t b, int64_t h, int64_t q, int64_t 
 }
 
 float MaskReader::weightOf(float weight, int64_t b, int64_t h, int64_t q, int64_t kv) const {
-  return weight * float(impl->interpreter.probFactor(b, h, q, kv));
+  const ir::Interpreter& reads = impl->interpreter;
+  return reads.hasProbWeight() ? float(reads.probWeight(weight, b, h, q, kv))
+                               : weight * float(reads.probFactor(b, h, q, kv));
 }
 
 float MaskReader::sinkOf(int64_t b, int64_t h, int64_t q) const { return float(impl->interpreter.sink(b, h, q)); }

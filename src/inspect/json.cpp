@@ -109,7 +109,7 @@ static void to_json(JsonReport& json, const GpuLimits& limits) {
 namespace {
 
 /// Returns {"mod", "functions", "choices": [{"function", "name", "line", "why", "others": [{"name", "line"}]}],
-/// "masksLifted", "captures", "outputs"}. A line of 0 means: not in the text.
+/// "masksLifted", "walksTwice", "captures", "outputs"}. A line of 0 means: not in the text.
 JsonReport modJson(const Mod& mod) {
   JsonReport json{{"mod", mod.name()}, {"functions", JsonReport::array()}};
   if (mod.hasScoreMod()) json["functions"].push_back(mod.hasWeightMod() ? "weight_mod" : "score_mod");
@@ -125,6 +125,7 @@ JsonReport modJson(const Mod& mod) {
     json["choices"].push_back(std::move(one));
   }
   json["masksLifted"] = mod.masksLifted();
+  if (mod.walksTwice()) json["walksTwice"] = true;
   json["captures"] = mod.captures();
   if (!mod.reductions().empty()) json["outputs"] = mod.reductions();
   return json;

@@ -46,6 +46,7 @@ ModOperations operationsOf(const ir::Module& module) {
   for (auto [count, role] : {std::pair(&all.scoreMod, ir::kScore),
                              {&all.maskMod, ir::kMask},
                              {&all.probMod, ir::kProbFactor},
+                             {&all.probMod, ir::kProbWeight},
                              {&all.sinkMod, ir::kSink}})
     if (auto root = module.output(role)) *count = countsOf(analysis::countOperations(module, *root));
   if (module.output(ir::kDScore)) all.dScore = countsOf(gradientOperations(module));
@@ -82,7 +83,8 @@ std::vector<ModOperation> placesOf(const ir::Module& module) {
   std::vector<uint64_t> ofScore(module.size(), 0);
   if (auto root = module.output(ir::kScore)) add("score_mod", ofScore = analysis::timesComputed(module, *root));
   if (auto root = module.output(ir::kMask)) add("mask_mod", analysis::timesComputed(module, *root));
-  if (auto root = module.output(ir::kProbFactor)) add("prob_mod", analysis::timesComputed(module, *root));
+  for (const ir::OutputRole& role : {ir::kProbFactor, ir::kProbWeight})
+    if (auto root = module.output(role)) add("prob_mod", analysis::timesComputed(module, *root));
   if (auto root = module.output(ir::kSink)) add("sink_mod", analysis::timesComputed(module, *root));
   if (auto root = module.output(ir::kDScore)) {
     std::vector<uint64_t> more = analysis::timesComputed(module, *root);

@@ -118,6 +118,7 @@ Expected<Probe> probe(const Mod& mod, const Captures& captures, const ProblemSha
   for (auto [function, role] : {std::pair(&result.scoreMod, ir::kScore),
                                 {&result.maskMod, ir::kMask},
                                 {&result.probMod, ir::kProbFactor},
+                                {&result.probMod, ir::kProbWeight},
                                 {&result.sinkMod, ir::kSink}})
     if (auto output = traced.output(role)) *function = probed(traced, *bindings, *output, place);
   result.score = result.scoreMod ? result.scoreMod->result : valueText(ir::Type::F32, {.real = place.score});

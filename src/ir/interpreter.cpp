@@ -228,7 +228,7 @@ std::vector<Number> valuesAt(const Module& module, const Bindings& bindings, Val
   Tape tape{module, bindings, evaluator};
   const std::vector<bool> needed = neededBy(module, root);
   tape.build(needed);
-  evaluator.evaluate(score, b, h, q, kv);
+  evaluator.evaluate(score, b, h, q, kv, 0, 0, 0, 0, /*prob=*/1);
   std::vector<Number> values(module.size(), Number{.integer = 0});
   for (uint32_t id = 0; id < module.size(); ++id)
     if (needed[id] && !tape.open[id]) values[id] = evaluator.slots[tape.slotOf[id]];
@@ -239,6 +239,7 @@ Interpreter::Interpreter(const Module& module, const Bindings& bindings) : modul
   if (auto root = module.output(kScore)) ofScore.emplace(module, bindings, *root);
   if (auto root = module.output(kMask)) ofMask.emplace(module, bindings, *root);
   if (auto root = module.output(kProbFactor)) ofProb.emplace(module, bindings, *root);
+  if (auto root = module.output(kProbWeight)) ofProbWeight.emplace(module, bindings, *root);
   if (auto root = module.output(kSink)) ofSink.emplace(module, bindings, *root);
 }
 

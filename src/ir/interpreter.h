@@ -97,7 +97,7 @@ private:
 };
 
 /// Returns the root and the values that it needs for one element of attention, by Value::id. Other values, and values
-/// that sums compute in each round, are 0.
+/// that sums compute in each round, are 0. The weight `prob` is 1.
 std::vector<Number> valuesAt(const Module& module, const Bindings& bindings, Value root, float score, int64_t b,
                              int64_t h, int64_t q, int64_t kv);
 
@@ -122,6 +122,13 @@ public:
     return ofProb ? ofProb->evaluate(0, b, h, q, kv).real : 1;
   }
 
+  /// Whether the module has the output `prob_weight`.
+  bool hasProbWeight() const { return ofProbWeight.has_value(); }
+  /// Returns this output. `prob`: the weight of the softmax. Precondition: the module has it.
+  double probWeight(double prob, int64_t b, int64_t h, int64_t q, int64_t kv) const {
+    return ofProbWeight->evaluate(0, b, h, q, kv, 0, 0, 0, 0, float(prob)).real;
+  }
+
   /// Returns the output `sink`; -inf if the module has none.
   double sink(int64_t b, int64_t h, int64_t q) const {
     return ofSink ? ofSink->evaluate(0, b, h, q, 0).real : -std::numeric_limits<double>::infinity();
@@ -141,7 +148,7 @@ public:
 private:
   const Module* module;
   Bindings bindings;
-  std::optional<Evaluator> ofScore, ofMask, ofProb, ofSink;
+  std::optional<Evaluator> ofScore, ofMask, ofProb, ofProbWeight, ofSink;
 };
 
 } // namespace attnc::ir

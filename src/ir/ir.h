@@ -134,7 +134,9 @@ inline constexpr llvm::StringLiteral kKvStartsTensor = "attnc_kv_starts";
 inline constexpr llvm::StringLiteral kKvEndsTensor = "attnc_kv_ends";
 inline constexpr llvm::StringLiteral kSequenceTensors[] = {kKvLengthsTensor, kQOffsetsTensor, kQStartsTensor,
                                                            kQEndsTensor,     kKvStartsTensor, kKvEndsTensor};
-/// Whether a tensor is one of these.
+/// The tensor that a second walk of two reads lse from: f32, by row of q (src/passes/two_walks.h).
+inline constexpr llvm::StringLiteral kLseTensor = "attnc_lse";
+/// Whether a tensor is one of the pass `sequences`.
 inline bool isOfSequences(const TensorCapture& tensor) {
   for (const llvm::StringLiteral& name : kSequenceTensors)
     if (tensor.name == name) return true;

@@ -65,6 +65,12 @@ inline constexpr OutputRole kSink = {"sink", Type::F32, {ParamKind::B, ParamKind
 /// of elements that are not live are 0. Such a module has neither prob_factor nor sink. Missing: there is a softmax.
 inline constexpr OutputRole kIsWeight = {"is_weight", Type::Bool, {}};
 
+/// What prob_mod makes of a weight of the softmax, `prob`, and multiplies v by, if that is not proved to be `prob`
+/// times a factor. In place of prob_factor: a launch finds lse first, and computes weights in a second walk
+/// (src/passes/two_walks.h).
+inline constexpr OutputRole kProbWeight = {
+    "prob_weight", Type::F32, {ParamKind::B, ParamKind::H, ParamKind::QIdx, ParamKind::KvIdx, ParamKind::Prob}};
+
 // Outputs that passes derive for kernels (src/passes/derive.h). In a module with any of the first five, the output
 // score is what remains: score_mod(s) = scale_out * score(scale_in * s) + row_shift. A missing factor is 1, a missing
 // term 0.
@@ -133,20 +139,27 @@ inline constexpr OutputRole kProbGradient = {
     {ParamKind::Score, ParamKind::B, ParamKind::H, ParamKind::QIdx, ParamKind::KvIdx, ParamKind::Prob}};
 inline constexpr OutputRole kScoreGradient = {"score_gradient", Type::F32, kProbGradient.params};
 
+/// The gradient that a weight of the softmax receives from prob_weight: grad, the gradient of prob_weight, times its
+/// derivative by `prob` (src/passes/autodiff.h).
+inline constexpr OutputRole kDProb = {
+    "d_prob",
+    Type::F32,
+    {ParamKind::B, ParamKind::H, ParamKind::QIdx, ParamKind::KvIdx, ParamKind::Prob, ParamKind::Grad}};
+
 /// For a mod that chooses between mods by the sequence: which of them a head has, from 0 on; -1 if no score of it
 /// lives.
 inline constexpr OutputRole kVariant = {"variant", Type::I32, {ParamKind::B, ParamKind::H}};
 
 /// All roles, in the order in which a module keeps their outputs.
 inline constexpr OutputRole kRoles[] = {
-    kScore,      kMask,    kDScore,  kProbFactor, kSink,     kIsWeight,     kScaleIn,      kScaleOut,
-    kRowShift,   kKvSlope, kKvTerm,  kKvBegin,    kKvEnd,    kKvLength,     kQOffset,      kQLength,
-    kQStart,     kKvStart, kQFactor, kKvFactor,   kDropSeed, kDropBelow,    kDropAbove,    kDropRest,
-    kKeptFactor, kTScore,  kTDScore, kTSink,      kVariant,  kProbGradient, kScoreGradient};
+    kScore,    kMask,    kDScore,   kProbFactor,   kSink,          kIsWeight,  kProbWeight, kScaleIn,    kScaleOut,
+    kRowShift, kKvSlope, kKvTerm,   kKvBegin,      kKvEnd,         kKvLength,  kQOffset,    kQLength,    kQStart,
+    kKvStart,  kQFactor, kKvFactor, kDropSeed,     kDropBelow,     kDropAbove, kDropRest,   kKeptFactor, kTScore,
+    kTDScore,  kTSink,   kVariant,  kProbGradient, kScoreGradient, kDProb};
 /// The roles about sequences.
 inline constexpr OutputRole kSequenceRoles[] = {kKvLength, kQOffset, kQLength, kQStart, kKvStart};
 /// The roles that passes derive for kernels.
-inline constexpr const OutputRole* kDerivedRoles = kRoles + 6;
+inline constexpr const OutputRole* kDerivedRoles = kRoles + 7;
 /// Returns the role of this name; null if the name is not well known.
 const OutputRole* roleNamed(llvm::StringRef name);
 

@@ -69,15 +69,11 @@ private:
 
 std::optional<Value> probFactor(Module& module, Value value) { return Factors(module).of(value); }
 
-bool factorProb(Module& module) {
-  const std::optional<Value> prob = module.output(kProb);
-  if (!prob) return true;
-  const std::optional<Value> factor =
-      module[*prob].type == Type::F32 ? probFactor(module, *prob) : std::optional<Value>();
-  if (!factor) return false;
-  module.dropOutput(kProb);
-  module.setOutput(kProbFactor, *factor);
-  return true;
+void setProb(Module& module, Value value) {
+  if (const std::optional<Value> factor = probFactor(module, value)) return module.setOutput(kProbFactor, *factor);
+  const Module from = module;
+  Import import = *Import::into(module, from); // the same declarations
+  module.setOutput(kProbWeight, import.copy(value, ParamKind::Score, module.param(ParamKind::Prob)));
 }
 
 /// Returns the weight of a score: that of each choice, and 0 for a written -inf.

@@ -168,6 +168,15 @@ public:
     return Gradients{std::move(module), std::move(places)};
   }
 
+  /// Adds what prob_mod gives to weights of the softmax, and the places in it. No pass runs.
+  Expected<Gradients> runOnProb() {
+    ATTNC_TRY(addPlaces());
+    for (CaptureGradient& place : places) place.ofProb = true;
+    places.insert(places.begin(), others.begin(), others.end());
+    module.setOutput(ir::kDProb, gradientOf(ir::ParamKind::Prob));
+    return Gradients{std::move(module), std::move(places)};
+  }
+
   Expected<Gradients> runOnFactor() {
     ATTNC_TRY(addPlaces());
     std::vector<Pass> order;
@@ -274,8 +283,11 @@ private:
     for (uint32_t id = 0; id < size; ++id) {
       const Node node = module[{id}];
       if (!isFloatCapture(node) || terms[id].empty() || captureName(module, node) != name) continue;
-      // Of sink_mod, of outputs, or of score_mod.
-      const char* prefix = root.name == ir::kSink.name ? "ds" : root.name == kOutputLoss.name ? "do" : "d";
+      // Of sink_mod, of outputs, of prob_mod, or of score_mod.
+      const char* prefix = root.name == ir::kSink.name         ? "ds"
+                           : root.name == kOutputLoss.name     ? "do"
+                           : root.name == ir::kProbWeight.name ? "dp"
+                                                               : "d";
       CaptureGradient place{name, fmt::format("{}_{}_{}", prefix, name, count++), {}, 1};
       for (ir::Loop loop : loops[id]) {
         place.rounds *= loop.count;
@@ -347,7 +359,7 @@ Expected<Gradients> differentiate(const ir::Module& module, llvm::ArrayRef<std::
   Gradients all{module, {}};
   if (withOutputs) ATTNC_TRY(addOutputLoss(all.module));
   ir::dropReductions(all.module);
-  if (withTangents && module.output(ir::kIsWeight))
+  if (withTangents && (module.output(ir::kIsWeight) || module.output(ir::kProbWeight)))
     return Error::environment(
         "mods with a weight_mod, and prob_mods that are no multiple of prob, have no tangents, and "
         "so no second derivatives",
@@ -363,6 +375,10 @@ Expected<Gradients> differentiate(const ir::Module& module, llvm::ArrayRef<std::
   if (withOutputs) {
     ATTNC_TRY_AS(ofOutputs, Differentiation(all.module, captures, kOutputLoss).runOnOutputs());
     all = *std::move(ofOutputs);
+  }
+  if (module.output(ir::kProbWeight)) {
+    ATTNC_TRY_AS(ofProb, Differentiation(all.module, captures, ir::kProbWeight, all.captures).runOnProb());
+    all = *std::move(ofProb);
   }
   if (module.output(ir::kSink) && !captures.empty()) {
     ATTNC_TRY_AS(ofSink, Differentiation(all.module, captures, ir::kSink, all.captures).runOnSink());

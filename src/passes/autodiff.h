@@ -6,6 +6,8 @@
 //   d_score       gradient of the score; ir::kDScore
 //   d_<name>_<i>  gradient of the i-th place where score_mod reads the captured float tensor or scalar `name`
 //   ds_<name>_<i> the same for sink_mod, where `grad` is the gradient that its result received
+//   d_prob        gradient of a weight of the softmax by prob_mod, where `grad` is that of its result; ir::kDProb
+//   dp_<name>_<i> the same as d_<name>_<i> for prob_mod, if the module has prob_weight
 //   do_<name>_<i> the same for outputs of the mod: the gradient itself (passes/output_gradients.h)
 //
 // The gradient of a capture sums the gradients of its places over all elements of attention, each added at the index
@@ -29,9 +31,9 @@ namespace attnc::passes {
 using ir::CaptureGradient;
 
 struct Gradients {
-  ir::Module module; ///< without stop_gradient
-  std::vector<CaptureGradient>
-      captures; ///< those of outputs, of sink_mod, then those of score_mod; by capture in the requested order
+  ir::Module module;                     ///< without stop_gradient
+  std::vector<CaptureGradient> captures; ///< those of outputs, of prob_mod, of sink_mod, then those of score_mod; by
+                                         ///< capture in the requested order
 };
 
 /// Returns the names of the captured float tensors and scalars, in the module's order.

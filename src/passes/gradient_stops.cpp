@@ -22,7 +22,7 @@ bool passesGradients(const Node& node) { return node.type == Type::F32 && ir::in
 /// Returns for each f32 value whether a gradient of a score, a sink or a sum reaches it.
 std::vector<bool> reachedByGradients(const ir::Module& module) {
   llvm::SmallVector<Value, 2> results;
-  for (const ir::OutputRole& role : {ir::kScore, ir::kSink})
+  for (const ir::OutputRole& role : {ir::kScore, ir::kSink, ir::kProbWeight})
     if (auto value = module.output(role)) results.push_back(*value);
   for (const ir::Reduction& each : ir::reductionsOf(module))
     if (!each.isMax) results.push_back(*module.output(each.output()));

@@ -14,16 +14,18 @@ using ir::Kept;
 
 ir::Extent along(BuiltinDim dim) { return {.isNamed = true, .value = int64_t(dim)}; }
 
-/// Declares the gradient of a sum, and returns its element at the place of a score.
-Expected<Value> gradientAt(ir::Module& module, const ir::Reduction& sum) {
-  ir::TensorCapture tensor{.name = sum.gradient(), .shape = {along(BuiltinDim::B), along(BuiltinDim::H)}};
+} // namespace
+
+Expected<ir::Value> loadAtScore(ir::Module& module, std::string name, Kept kept) {
+  ir::TensorCapture tensor{.name = std::move(name), .shape = {along(BuiltinDim::B), along(BuiltinDim::H)}};
   if (module.tensors.size() + module.scalars.size() >= ir::kMaxCaptures)
-    return Error::environment(
-        fmt::format("gradients of outputs count as captures, of which there are at most {}", ir::kMaxCaptures),
-        "capture one tensor in place of several");
+    return Error::environment(fmt::format("lse of a prob_mod, and gradients of outputs, count as captures, of which "
+                                          "there are at most {}",
+                                          ir::kMaxCaptures),
+                              "capture one tensor in place of several");
   llvm::SmallVector<Value, 3> at{module.param(ParamKind::B), module.param(ParamKind::H)};
-  if (sum.kept != Kept::Heads) {
-    const bool isOfKeys = sum.kept == Kept::Keys;
+  if (kept != Kept::Heads) {
+    const bool isOfKeys = kept == Kept::Keys;
     at.push_back(module.param(isOfKeys ? ParamKind::KvIdx : ParamKind::QIdx));
     tensor.shape.push_back(along(isOfKeys ? BuiltinDim::KvLen : BuiltinDim::QLen));
     const auto move = [&](Op op, const ir::OutputRole& by) {
@@ -42,8 +44,6 @@ Expected<Value> gradientAt(ir::Module& module, const ir::Reduction& sum) {
   return module.make(Op::Load, Type::F32, at, int64_t(module.tensors.size() - 1));
 }
 
-} // namespace
-
 Status addOutputLoss(ir::Module& module) {
   Value loss = module.constF32(0);
   Status status = {}; // if no sum has a gradient
@@ -58,7 +58,7 @@ Status addOutputLoss(ir::Module& module) {
       continue;
     }
     isEmpty = false;
-    ATTNC_TRY_AS(gradient, gradientAt(module, sum));
+    ATTNC_TRY_AS(gradient, loadAtScore(module, sum.gradient(), sum.kept));
     const Value term = module.make(Op::Mul, Type::F32, {*gradient, *module.output(sum.output())});
     loss = module.make(Op::Add, Type::F32, {loss, term});
   }

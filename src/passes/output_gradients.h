@@ -16,9 +16,13 @@ namespace attnc::passes {
 
 inline constexpr ir::OutputRole kOutputLoss = {"output_loss", ir::Type::F32, ir::kReductionParams};
 
-/// Adds the output above, and declares NAME_gradient for each sum, f32 with the shape of the output. In modules of
-/// ragged batches, the shape is that of packed rows. A sum has no gradient if a capture has the name. Errors
-/// (environment): no sum has one; more than kMaxCaptures.
+/// Declares a tensor of f32 that keeps the same axes as a reduction, and returns its element at the place of a score.
+/// In modules of ragged batches, the shape is that of packed rows, with a further dim. Error (environment): more than
+/// kMaxCaptures.
+Expected<ir::Value> loadAtScore(ir::Module& module, std::string name, ir::Kept kept);
+
+/// Adds the output above, and declares NAME_gradient for each sum, f32 with the shape of the output. A sum has no
+/// gradient if a capture has the name. Errors (environment): no sum has one; more than kMaxCaptures.
 Status addOutputLoss(ir::Module& module);
 
 } // namespace attnc::passes

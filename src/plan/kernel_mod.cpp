@@ -2,6 +2,7 @@
 
 #include "passes/factor_gradients.h"
 #include "passes/pipeline.h"
+#include "passes/two_walks.h"
 #include "passes/variant.h"
 #include "support/try.h"
 
@@ -51,8 +52,24 @@ static Status addVariants(KernelMod& mod, passes::Algebra algebra) {
   return {};
 }
 
+/// Makes what kernels of a walk of two are written from. That of the first has the other.
+static Expected<KernelMod> makeWalk(const ir::Module& module, ModForm form) {
+  if (form.walksSecond) {
+    ATTNC_TRY_AS(second, passes::secondWalk(module));
+    return makeKernelMod(*second, form);
+  }
+  ATTNC_TRY_AS(first, passes::firstWalk(module));
+  ATTNC_TRY_AS(mod, makeKernelMod(*first, form));
+  mod->lowRank = {}, mod->withoutLowRank = nullptr; // both walks take the term with the score
+  form.walksSecond = true;
+  ATTNC_TRY_AS(second, makeWalk(module, form));
+  mod->secondWalk = std::make_shared<const KernelMod>(*std::move(second));
+  return mod;
+}
+
 Expected<KernelMod> makeKernelMod(const ir::Module& module, ModForm form, const ir::CaptureGradients& gradients) {
   using LowRank = passes::Algebra::LowRank;
+  if (module.output(ir::kProbWeight) && !module.output(ir::kDScore)) return makeWalk(module, form);
   KernelMod mod{module, {}, {}, {}, {}};
   mod.reductions = ir::reductionsOf(module);
   if (!form.reduces && !mod.reductions.empty()) {

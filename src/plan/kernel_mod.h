@@ -21,14 +21,16 @@ namespace attnc::plan {
 /// The kind of kernel that a mod is written for.
 struct ModForm {
   passes::Algebra algebra;
-  bool gradients; ///< whether it has the hooks for gradients of captures
-  bool onGrid;    ///< whether it is for box kernels: passes/grids/grid_kernel.h
-  bool judges;    ///< whether it has the hook for blocks of scores
-  bool reduces;   ///< whether it has the hooks for reductions
+  bool gradients;   ///< whether it has the hooks for gradients of captures
+  bool onGrid;      ///< whether it is for box kernels: passes/grids/grid_kernel.h
+  bool judges;      ///< whether it has the hook for blocks of scores
+  bool reduces;     ///< whether it has the hooks for reductions
+  bool walksSecond; ///< whether it is for the second walk of two: passes/two_walks.h
 
   ModForm(passes::Algebra algebra = {}, bool gradients = false, bool onGrid = false, bool judges = false,
-          bool reduces = false)
-      : algebra(algebra), gradients(gradients), onGrid(onGrid), judges(judges), reduces(reduces) {}
+          bool reduces = false, bool walksSecond = false)
+      : algebra(algebra), gradients(gradients), onGrid(onGrid), judges(judges), reduces(reduces),
+        walksSecond(walksSecond) {}
   friend auto operator<=>(const ModForm&, const ModForm&) = default;
 };
 
@@ -54,6 +56,9 @@ struct KernelMod {
   std::vector<ir::Reduction> reductions;          ///< of the mod, in the order of the hooks' kIndex
   std::shared_ptr<const passes::GridKernel> grid; ///< what box kernels are written from. Null if there are none
   analysis::LowRank lowRank;                      ///< of the mod as it is written; empty in other forms
+  /// What kernels of the second walk are written from, if forward passes take two: passes/two_walks.h. Null if they
+  /// take one.
+  std::shared_ptr<const KernelMod> secondWalk;
   /// The mod without its low-rank term, for kernels that take the term with the score. Null if it has none.
   std::shared_ptr<const KernelMod> withoutLowRank;
   /// What box kernels know of a score and keep for each query, in mods with gradients. Unset if no backward box kernel

@@ -12,7 +12,9 @@ bool sumsDiagonals(const Plan& plan) {
 }
 
 const Stage& walkingStage(const Plan& plan) {
-  const auto walks = [](const Stage& stage) { return stage.config.blockN > 0 && !stage.reduces; };
+  const auto walks = [&](const Stage& stage) {
+    return stage.config.blockN > 0 && !stage.reduces && stage.walksSecond == plan.bindsLse;
+  };
   const auto found = std::find_if(plan.stages.begin(), plan.stages.end(), walks);
   return found == plan.stages.end() ? plan.stages.front() : *found;
 }

@@ -22,6 +22,7 @@ struct Plan {
   std::vector<CaptureAccess> captures;            ///< the captures whose gradients it computes
   std::shared_ptr<const passes::GridKernel> grid; ///< for box kernels
   bool readsBindings = false;                     ///< whether stages ask for LaunchOperands::bindings
+  bool bindsLse = false;                          ///< whether stages of a second walk read lse: see bindLse()
   bool widensOperands = false;                    ///< whether stages ask for LaunchOperands::wide
   size_t stagesOfFirstForm = 0; ///< stages in front that some launches run, the others run those behind; 0: all run all
   std::string lowRank; ///< where a low-rank term of the score is computed (LowRankColumns::words); empty without one
@@ -34,7 +35,8 @@ Status checkTileCounts(const Plan& plan, const LaunchOperands& operands);
 /// Whether a stage sums gradients along diagonals. The gradients of all captures are then computed from these sums.
 bool sumsDiagonals(const Plan& plan);
 
-/// Returns the stage that computes scores. In a backward plan, that is the one that makes dK and dV.
+/// Returns the stage that computes scores. In a backward plan, that is the one that makes dK and dV. With
+/// two walks, that of the second.
 const Stage& walkingStage(const Plan& plan);
 
 } // namespace attnc::plan

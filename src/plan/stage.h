@@ -75,6 +75,7 @@ struct Stage {
   bool onGrid = false;         ///< whether it calls the hooks for boxes
   bool judges = false;         ///< whether it calls the hook for blocks of scores
   bool reduces = false;        ///< whether it calls the hooks for reductions
+  bool walksSecond = false;    ///< whether it belongs to the second walk of two: passes/two_walks.h
   bool forCaptures = false;    ///< backward: whether it also runs if only captures want gradients
   int threads = 0;             ///< per CTA
   CountCtas ctas;
@@ -84,7 +85,7 @@ struct Stage {
 
 /// Returns the form of the mod that a stage's template is written from.
 inline ModForm formOf(const Stage& stage) {
-  return {stage.algebra, stage.callsGradients, stage.onGrid, stage.judges, stage.reduces};
+  return {stage.algebra, stage.callsGradients, stage.onGrid, stage.judges, stage.reduces, stage.walksSecond};
 }
 
 /// Returns the parameters of a stage, with those of a cache if its config says that it uses one.

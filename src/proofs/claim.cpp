@@ -139,11 +139,17 @@ Expected<Module> claimOfSame(const Module& mask, const Module& other, bool score
     const Value a = scoreOf(*ofMask, mask), b = scoreOf(*import, other);
     const auto isNaN = [&](Value x) { return module.make(Op::IsNan, Type::Bool, {x}); };
     const Value equal = either(module, module.make(Op::Eq, Type::Bool, {a, b}), both(module, isNaN(a), isNaN(b)));
+    const bool areFactors = !mask.output(ir::kProbWeight) && !other.output(ir::kProbWeight);
     const auto factorOf = [&](Import& from, const Module& its) {
-      const std::optional<Value> factor = its.output(ir::kProbFactor);
-      return factor ? from.copy(*factor) : module.constF32(1);
+      if (const std::optional<Value> weight = its.output(ir::kProbWeight))
+        return from.copy(*weight, ParamKind::Prob, given); // of any weight
+      const std::optional<Value> found = its.output(ir::kProbFactor);
+      const Value factor = found ? from.copy(*found) : module.constF32(1);
+      return areFactors ? factor : module.make(Op::Mul, Type::F32, {given, factor});
     };
-    const Value isSameFactor = module.make(Op::Eq, Type::Bool, {factorOf(*ofMask, mask), factorOf(*import, other)});
+    const Value ofOne = factorOf(*ofMask, mask), ofOther = factorOf(*import, other);
+    Value isSameFactor = module.make(Op::Eq, Type::Bool, {ofOne, ofOther});
+    if (!areFactors) isSameFactor = either(module, isSameFactor, both(module, isNaN(ofOne), isNaN(ofOther)));
     claim = both(module, claim, either(module, inverse(module, begun->mask), both(module, equal, isSameFactor)));
     if (mask.output(ir::kIsWeight).has_value() != other.output(ir::kIsWeight).has_value())
       claim = both(module, claim, inverse(module, begun->mask));

@@ -104,7 +104,10 @@ private:
     int64_t columns = result.headDimV;
     double* out = result.out.data() + row * columns;
     if (!std::isfinite(top)) {
-      std::fill(out, out + columns, kNan);
+      if (interpreter.hasProbWeight())
+        addWeights(row, firstKv, b, h, position, kNan, 1);
+      else
+        std::fill(out, out + columns, kNan);
       for (std::vector<double>* of : {&result.lse, &result.rowMax, &result.rowTop, &result.rowSum})
         (*of)[size_t(row)] = kNan;
       return;
@@ -121,8 +124,24 @@ private:
       for (int64_t column = 0; column < columns; ++column) out[column] += weight * double(value[column]);
     }
     for (int64_t column = 0; column < columns; ++column) out[column] /= sum;
+    if (interpreter.hasProbWeight()) addWeights(row, firstKv, b, h, position, top, sum);
     result.rowSum[size_t(row)] = sum;
     result.lse[size_t(row)] = top + std::log(sum);
+  }
+
+  /// Makes `out` the sum of v by what prob_mod makes of the weights of the softmax, if it is no multiple of these.
+  void addWeights(int64_t row, int64_t firstKv, int64_t b, int64_t h, int64_t position, double top, double sum) {
+    double* const out = result.out.data() + row * result.headDimV;
+    std::fill_n(out, result.headDimV, 0);
+    const int64_t kvHead = h / (result.problem.qHeads / result.problem.kvHeads);
+    for (size_t i = 0; i < live.size(); ++i) {
+      if (scores[i] == kMinusInfinity) continue;
+      const double weight =
+          interpreter.probWeight(std::exp(scores[i] - top) / sum, b, h, position, live[i]) *
+          scaleOf(args.vScales, b, kvHead, live[i], result.problem.kvLen, sequences[b].kvStart + live[i]);
+      const float* value = v.data() + (firstKv + live[i]) * result.headDimV;
+      for (int64_t column = 0; column < result.headDimV; ++column) out[column] += weight * double(value[column]);
+    }
   }
 
   /// Adds up v by the collected scores, which are weights. They refer to 0, and their sum counts as 1.

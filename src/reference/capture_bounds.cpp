@@ -25,6 +25,7 @@ CaptureBounds::CaptureBounds(const ir::Module& module, const ir::Bindings& bindi
     places.push_back({capture,
                       place.ofSink,
                       place.ofOutputs,
+                      place.ofProb,
                       place.rounds,
                       {module, bindings, value},
                       {module, bindings, value},
@@ -38,7 +39,8 @@ CaptureBounds::CaptureBounds(const ir::Module& module, const ir::Bindings& bindi
 void CaptureBounds::add(const Element& element, int64_t b, int64_t h, int64_t q, int64_t kv, bool ofSink) {
   const Range prob = element.prob.value_or(Range{});
   for (Place& place : places) {
-    if (place.ofSink != ofSink || place.ofOutputs != element.prob.has_value()) continue;
+    const bool readsProb = place.ofOutputs || place.ofProb;
+    if (place.ofSink != ofSink || readsProb != element.prob.has_value() || place.ofProb != element.ofProb) continue;
     for (int64_t round = 0; round < place.rounds; ++round) {
       // The elements that the place may read: one, unless the index depends on the score.
       std::vector<size_t> offsets = {0};

@@ -26,6 +26,7 @@ public:
     double weightError = 0, productError = 0, moreError = 0; ///< of p, of dot(dout, v), and of `more`
     std::optional<Range> prob = {};                          ///< what p may be
     double p = 0;                                            ///< p, next to `prob`
+    bool ofProb = false; ///< whether prob_mod reads `prob`, in place of outputs; `more` is dot(dout, v) then
   };
   /// Adds a live element, or the sink of a row.
   void add(const Element& element, int64_t b, int64_t h, int64_t q, int64_t kv, bool ofSink = false);
@@ -42,7 +43,7 @@ public:
 private:
   struct Place {
     size_t capture;
-    bool ofSink, ofOutputs;
+    bool ofSink, ofOutputs, ofProb;
     int64_t rounds;
     ir::Evaluator value;
     RangeEvaluator range;

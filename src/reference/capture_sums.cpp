@@ -33,6 +33,7 @@ CaptureSums::CaptureSums(const ir::Module& module, const ir::Bindings& bindings,
     places.push_back({capture,
                       place.ofSink,
                       place.ofOutputs,
+                      place.ofProb,
                       place.rounds,
                       {module, bindings, *module.output(place.output)},
                       {},
@@ -42,18 +43,38 @@ CaptureSums::CaptureSums(const ir::Module& module, const ir::Bindings& bindings,
   }
 }
 
+int64_t CaptureSums::offsetOf(const Place& place, float score, int64_t b, int64_t h, int64_t q, int64_t kv,
+                              int64_t round) const {
+  int64_t offset = 0;
+  for (size_t axis = 0; axis < place.indices.size(); ++axis) {
+    const int64_t index = place.indices[axis].evaluate(score, b, h, q, kv, /*grad=*/1, round).integer;
+    offset = offset * place.shape[axis] + std::clamp<int64_t>(index, 0, place.shape[axis] - 1);
+  }
+  return offset;
+}
+
+void CaptureSums::addOfProb(double prob, double grad, int64_t b, int64_t h, int64_t q, int64_t kv) {
+  if (grad == 0) return;
+  for (Place& place : places) {
+    if (!place.ofProb) continue;
+    for (int64_t round = 0; round < place.rounds; ++round) {
+      const double derivative =
+          place.value.evaluate(0, b, h, q, kv, /*grad=*/1, round, 0, /*gradTangent=*/0, float(prob)).real;
+      const auto offset = size_t(offsetOf(place, 0, b, h, q, kv, round));
+      sums[place.capture][offset] += grad * derivative;
+      if (std::isfinite(derivative)) sumsOfSquares[place.capture][offset] += derivative * derivative;
+    }
+  }
+}
+
 void CaptureSums::add(double score, double weight, double grad, int64_t b, int64_t h, int64_t q, int64_t kv,
                       double scoreTangent, double gradTangent, bool ofSink, std::optional<double> prob) {
   if (weight == 0) return;
   const auto single = float(score), weightOfScore = float(prob.value_or(0));
   for (Place& place : places) {
-    if (place.ofSink != ofSink || place.ofOutputs != prob.has_value()) continue;
+    if (place.ofSink != ofSink || place.ofOutputs != prob.has_value() || place.ofProb) continue;
     for (int64_t round = 0; round < place.rounds; ++round) {
-      int64_t offset = 0;
-      for (size_t axis = 0; axis < place.indices.size(); ++axis) {
-        const int64_t index = place.indices[axis].evaluate(single, b, h, q, kv, /*grad=*/1, round).integer;
-        offset = offset * place.shape[axis] + std::clamp<int64_t>(index, 0, place.shape[axis] - 1);
-      }
+      const int64_t offset = offsetOf(place, single, b, h, q, kv, round);
       // Gradients are linear in `grad` and its tangent. Multiplying here avoids rounding these to f32.
       const auto along = float(scoreTangent);
       const double derivative =

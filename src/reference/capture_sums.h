@@ -24,6 +24,9 @@ public:
   void add(double score, double weight, double grad, int64_t b, int64_t h, int64_t q, int64_t kv,
            double scoreTangent = 0, double gradTangent = 0, bool ofSink = false, std::optional<double> prob = {});
 
+  /// Adds that of one live element to places of prob_mod. `prob`: its p; `grad`: gradient of what prob_mod returns.
+  void addOfProb(double prob, double grad, int64_t b, int64_t h, int64_t q, int64_t kv);
+
   /// Returns the sums by capture, in the requested order, dense, with the capture's shape.
   const std::vector<std::vector<double>>& values() const { return sums; }
   /// Returns the sums of GradientResult::captureSquares, in the same form.
@@ -32,12 +35,14 @@ public:
 private:
   struct Place {
     size_t capture;
-    bool ofSink, ofOutputs;
+    bool ofSink, ofOutputs, ofProb;
     int64_t rounds;
     ir::Evaluator value;
     std::vector<ir::Evaluator> indices;
     std::vector<int64_t> shape;
   };
+  int64_t offsetOf(const Place& place, float score, int64_t b, int64_t h, int64_t q, int64_t kv, int64_t round) const;
+
   std::vector<Place> places;
   std::vector<std::vector<double>> sums, sumsOfSquares;
   double leastSquare; ///< least value of a squared derivative in sumsOfSquares

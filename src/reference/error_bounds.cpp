@@ -48,7 +48,8 @@ struct Off {
   double value = 0, error = 0;
 };
 
-/// What outputs of the mod give to the score of an element, by its weight or themselves.
+/// What prob_mod makes of an element's weight, or gives to it, or what outputs of the mod give to its score, by its
+/// weight or themselves.
 class OutputTerm {
 public:
   OutputTerm(const ir::Module& module, const ir::Bindings& bindings, ir::Value value)
@@ -57,7 +58,7 @@ public:
   Off evaluate(const Element& e, double p, const Range& prob, const QueryRow& at, int64_t position) const {
     if (e.score == kNone) return {};
     const auto valueAt = [&](double p) {
-      return double(nominal.evaluate(float(e.score), at.b, at.h, position, e.kv, 0, 0, 0, 0, float(p)).real);
+      return double(nominal.evaluate(float(e.score), at.b, at.h, position, e.kv, /*grad=*/1, 0, 0, 0, float(p)).real);
     };
     const double value = valueAt(p);
     const Range range = ranges.evaluate(e.low, e.high, at.b, at.h, position, e.kv, 0, prob);
@@ -87,6 +88,8 @@ public:
       slopes.emplace(module, bindings, *slope);
       derivative.emplace(module, bindings, *slope);
     }
+    if (const auto value = module.output(ir::kProbWeight)) probWeight.emplace(module, bindings, *value);
+    if (const auto value = dOut ? module.output(ir::kDProb) : std::nullopt) dProb.emplace(module, bindings, *value);
     if (const auto value = dOut ? module.output(ir::kProbGradient) : std::nullopt)
       ofProb.emplace(module, bindings, *value);
     if (const auto value = dOut ? module.output(ir::kScoreGradient) : std::nullopt)
@@ -204,6 +207,7 @@ private:
     bounds.rowMax[size_t(index)] = std::max(highest - max, max - lowest) + 0x1p-21 * (1 + std::fabs(max));
     const bool isLoose = errorSum >= 0.5 * lowSum;
     bounds.loose[size_t(index)] = isLoose;
+    if (probWeight) return boundProbWeights(sum, lse);
     for (auto* of : {&farthest, &sizes, &moved, &squared}) std::fill(of->begin(), of->end(), 0);
     const double* out = &forward.out[size_t(index * v.columns)];
     for (const Element& e : elements) {
@@ -238,27 +242,44 @@ private:
 
   /// Bounds of a row whose scores are weights. `captures`: null for a forward pass.
   void boundWeights(CaptureBounds* captures) {
-    double* const out = &bounds.out[size_t(index * v.columns)];
-    double rowSquares = 0;
     std::fill(squared.begin(), squared.end(), 0);
     for (const Element& e : elements) {
       const double off = std::max(e.high - e.score, e.score - e.low);
       if (std::isnan(off)) return giveUp(captures);
-      const double rounded = by.weights * std::fabs(e.score),
-                   size = off + rounded + by.leastWeight + by.products * (std::fabs(e.score) + off);
-      addSizes(out, size * std::fabs(e.ofV), v.row(e.kvRow), v.columns);
-      for (int64_t c = 0; c < v.columns; ++c) {
-        const double of = e.ofV * v.row(e.kvRow)[c];
-        squared[size_t(c)] += of * of * (rounded * rounded + (size - rounded) * (size - rounded));
-      }
+      addShare(e, {e.score, off});
       if (captures) boundWeight(*captures, e, off);
     }
+    endShares();
+    if (captures) captures->endRow(0, 0);
+  }
+
+  /// Bounds of `out` of a row whose prob_mod is no multiple of the weight.
+  void boundProbWeights(double sum, double lse) {
+    std::fill(squared.begin(), squared.end(), 0);
+    for (const Element& e : elements)
+      if (e.score != kNone)
+        addShare(e, probWeight->evaluate(e, e.weight / sum, weightsNear(e, sum, ofLse(lse)), at, position));
+    endShares();
+  }
+
+  /// Adds an element to the bounds of `out`. `weight`: what multiplies v.
+  void addShare(const Element& e, Off weight) {
+    const double rounded = by.weights * std::fabs(weight.value), off = weight.error,
+                 size = off + rounded + by.leastWeight + by.products * (std::fabs(weight.value) + off);
+    addSizes(&bounds.out[size_t(index * v.columns)], size * std::fabs(e.ofV), v.row(e.kvRow), v.columns);
+    for (int64_t c = 0; c < v.columns; ++c) {
+      const double of = e.ofV * v.row(e.kvRow)[c];
+      squared[size_t(c)] += of * of * (rounded * rounded + (size - rounded) * (size - rounded));
+    }
+  }
+
+  void endShares() {
+    double rowSquares = 0;
     for (int64_t c = 0; c < v.columns; ++c) {
       const double of = roundoffOf(by.results) * std::fabs(forward.out[size_t(index * v.columns + c)]);
       rowSquares += squared[size_t(c)] + of * of;
     }
-    squares[size_t(index)] = rowSquares;
-    if (captures) captures->endRow(0, 0);
+    squares[size_t(index)] = bounds.loose[size_t(index)] ? 0 : rowSquares;
   }
 
   /// Bounds of the gradients of an element whose score is a weight, which is `off` by so much.
@@ -293,27 +314,48 @@ private:
     return std::min(1.0, std::max((e.weight + e.error) / lowSum - p, p - e.lowest / highSum) + ofLse * p + kLeast);
   }
 
+  /// Kernels normalise by lse up to a size, and larger rows by their maximum and sum.
+  static double ofLse(double lse) { return 0x1p-22 * (std::fabs(lse) <= 16384 ? 1 + std::fabs(lse) : 1); }
+
+  /// Returns what a weight of the row may be.
+  Range weightsNear(const Element& e, double sum, double ofLse) const {
+    const double p = e.weight / sum, off = errorOfWeight(e, sum, ofLse);
+    return {{.real = std::max(kLeast, p - off)}, {.real = std::min(1.0, p + off)}};
+  }
+
   void boundBackward(CaptureBounds& captures) {
     const int64_t b = at.b, h = at.h;
     const double sum = forward.rowSum[size_t(index)], lse = forward.lse[size_t(index)];
     const double *d = dOut->row(index), *out = &forward.out[size_t(index * v.columns)];
-    const double dLse = this->dLse(), sizeOfDelta = sizeOfDot(d, out, v.columns) + std::fabs(dLse);
-    double delta = dot(d, out, v.columns) - dLse;
-    // Kernels normalise by lse up to a size, and larger rows by their maximum and sum.
-    const double ofLse = 0x1p-22 * (std::fabs(lse) <= 16384 ? 1 + std::fabs(lse) : 1);
+    const double dLse = this->dLse(), sizeOfDelta = (dProb ? 0 : sizeOfDot(d, out, v.columns)) + std::fabs(dLse);
+    double delta = (dProb ? 0 : dot(d, out, v.columns)) - dLse;
+    const double ofLse = this->ofLse(lse);
     dP.clear();
     double deltaError = (0x1p-22 + by.products) * sizeOfDelta, deltaSquares = 0;
-    for (int64_t c = 0; c < v.columns; ++c) {
+    for (int64_t c = 0; c < (dProb ? 0 : v.columns); ++c) {
       const double rounding = roundoffOf(by.results) * std::fabs(d[c] * out[c]);
       deltaError += rounding, deltaSquares += rounding * rounding;
     }
     for (const Element& e : elements) {
-      dP.push_back(dot(d, v.row(e.kvRow), v.columns));
-      const double rounding = (by.weights * e.weight + by.leastWeight) / sum * std::fabs(dP.back());
-      deltaError += rounding + std::min(1.0, e.error / lowSum) * std::fabs(dP.back() - delta - dLse);
+      const double product = dot(d, v.row(e.kvRow), v.columns);
+      const double error = by.products * sizeOfDot(d, v.row(e.kvRow), v.columns) + 0x1p-23 * std::fabs(product);
+      dP.push_back({product, error});
+      if (dProb) {
+        const double p = e.weight / sum, off = errorOfWeight(e, sum, ofLse);
+        const Off slope = dProb->evaluate(e, p, weightsNear(e, sum, ofLse), at, position);
+        const Off term{slope.value * product,
+                       std::fabs(slope.value) * error + slope.error * (std::fabs(product) + error)};
+        dP.back() = float(p) == 0 ? Off{0, std::fabs(term.value) + term.error} : term;
+        delta += p * dP.back().value;
+        const double moved = (p + off) * dP.back().error + (off + 0x1p-22 * p) * std::fabs(dP.back().value);
+        deltaError += moved, deltaSquares += moved * moved;
+        continue;
+      }
+      const double rounding = (by.weights * e.weight + by.leastWeight) / sum * std::fabs(product);
+      deltaError += rounding + std::min(1.0, e.error / lowSum) * std::fabs(product - delta - dLse);
       deltaSquares += rounding * rounding;
     }
-    deltaError += std::min(1.0, sinkError / lowSum) * std::fabs(delta + dLse);
+    if (!dProb) deltaError += std::min(1.0, sinkError / lowSum) * std::fabs(delta + dLse);
     given.assign(elements.size(), {});
     double ofOutputs = 0; // error of what outputs add to delta: that of lse, which all elements share
     for (size_t i = 0; ofProb && i < elements.size(); ++i) {
@@ -341,11 +383,10 @@ private:
     for (const Element& e : elements) {
       const double* value = v.row(e.kvRow);
       const Given& more = given[size_t(&e - elements.data())];
-      const double p = e.weight / sum, product = dP[size_t(&e - elements.data())],
-                   x = product - delta + more.byProb.value, g = p * x + more.byScore.value;
+      const Off& product = dP[size_t(&e - elements.data())];
+      const double p = e.weight / sum, x = product.value - delta + more.byProb.value, g = p * x + more.byScore.value;
       const double pError = errorOfWeight(e, sum, ofLse);
-      const double productError = by.products * sizeOfDot(d, value, v.columns) + 0x1p-23 * std::fabs(product) +
-                                  more.byProb.error + 0x1p-23 * std::fabs(more.byProb.value);
+      const double productError = product.error + more.byProb.error + 0x1p-23 * std::fabs(more.byProb.value);
       const double slope = slopes ? derivative->evaluate(float(e.before), b, h, position, e.kv, /*grad=*/1).real : 1;
       const double slopeError = slopes ? offOf(slope, e) : 0;
       const double error = pError * std::fabs(x) + std::min(1.0, p + pError) * (productError + deltaError) +
@@ -359,8 +400,18 @@ private:
       const double ofProducts = by.products * (p == 0 ? 0 : std::fabs(dS));
       addSizes(&bounds.dQ[size_t(index * q.columns)], dSError + ofProducts, k.row(e.kvRow), q.columns);
       addSizes(&bounds.dK[size_t(e.kvRow * q.columns)], dSError + ofProducts, q.row(index), q.columns);
+      Off share{std::min(1.0, p + pError), pError};
+      if (dProb) {
+        const Range prob = weightsNear(e, sum, ofLse);
+        share = probWeight->evaluate(e, p, prob, at, position);
+        share.value = std::fabs(share.value) + share.error;
+        const double ofV = dot(d, value, v.columns),
+                     error = by.products * sizeOfDot(d, value, v.columns) + 0x1p-23 * std::fabs(ofV);
+        if (e.score != kNone)
+          captures.add({.more = ofV, .moreError = error, .prob = prob, .p = p, .ofProb = true}, b, h, position, e.kv);
+      }
       addSizes(&bounds.dV[size_t(e.kvRow * v.columns)],
-               pError + (by.weights + by.products) * std::min(1.0, p + pError) + by.leastWeight, d, v.columns);
+               share.error + (by.weights + by.products) * share.value + by.leastWeight, d, v.columns);
       if (by.storesParts) {
         addTimes(&partsOfK[size_t(e.kv * q.columns)], dS, q.row(index), q.columns);
         addTimes(&partsOfV[size_t(e.kv * v.columns)], p, d, v.columns);
@@ -401,7 +452,8 @@ private:
   ir::Interpreter interpreter;
   std::optional<RangeEvaluator> scores, slopes;
   std::optional<ir::Evaluator> derivative;
-  std::optional<OutputTerm> ofProb, ofScore; // set if outputs of the mod have gradients
+  std::optional<OutputTerm> probWeight, dProb; // set if prob_mod is no multiple of the weight
+  std::optional<OutputTerm> ofProb, ofScore;   // set if outputs of the mod have gradients
   double scale;
 
   struct Given {
@@ -415,7 +467,8 @@ private:
   double sink = 0, sinkWeight = 0, sinkError = 0; ///< of the row
   std::vector<int64_t> live;
   std::vector<Element> elements;
-  std::vector<double> farthest, sizes, moved, squared, dP;
+  std::vector<double> farthest, sizes, moved, squared;
+  std::vector<Off> dP; ///< dot(dout, v); with prob_mod's derivative if it is no multiple of the weight
   std::vector<double> partsOfK, partsOfV; ///< of a query head, if the arithmetic stores them: [KV_LEN, columns]
 };
 

@@ -49,7 +49,7 @@ public:
        const AttentionResult& forward, GradientResult& result)
       : args(args), sequences(sequences), forward(forward), problem(forward.problem), result(result), q(args.q),
         k(args.k), v(args.v), dOut(args.dOut), interpreter(module, bindings),
-        derivative(module, bindings, *module.output(ir::kDScore)),
+        derivative(module, bindings, *module.output(ir::kDScore)), dProb(evaluatorOf(module, bindings, ir::kDProb)),
         ofProb(evaluatorOf(module, bindings, ir::kProbGradient)),
         ofScore(evaluatorOf(module, bindings, ir::kScoreGradient)),
         scale(args.scale ? *args.scale : 1 / std::sqrt(double(q.columns))) {}
@@ -80,7 +80,7 @@ private:
     const double* d = dOut.row(index);
     const double dLse = args.dLse ? readElement(args.dLse->data, DType::F32, index).real : 0;
     const bool isWeight = interpreter.isWeight(); // p is then the score, whose gradient is that of p
-    double delta = isWeight ? 0 : dot(d, &forward.out[size_t(index * v.columns)], v.columns) - dLse;
+    double delta = isWeight ? 0 : (dProb ? 0 : dot(d, &forward.out[size_t(index * v.columns)], v.columns)) - dLse;
     listLiveColumns(args.blockMask, problem, interpreter, row, position, sequences[b].kvLength, live);
     /// Returns what outputs of the mod give to an element's score, itself or by its weight.
     const auto givenBy = [&](const std::optional<ir::Evaluator>& outputs, double score, double p,
@@ -88,10 +88,13 @@ private:
       if (!outputs || score == -std::numeric_limits<double>::infinity()) return 0;
       return outputs->evaluate(float(score), b, h, position, kv, 0, 0, 0, 0, float(p)).real;
     };
-    for (int64_t kv : ofProb ? live : std::vector<int64_t>()) {
+    const double infinity = std::numeric_limits<double>::infinity();
+    for (int64_t kv : ofProb || dProb ? live : std::vector<int64_t>()) {
       const double s = scale * dot(q.row(index), k.row(firstKv + kv), q.columns);
       const double score = interpreter.score(s, b, h, position, kv), p = std::exp(score - top) / sum;
       if (float(p) != 0) delta += p * givenBy(ofProb, score, p, kv);
+      if (dProb && float(p) != 0)
+        delta += p * slopeOfProb(p, row, position, kv) * dot(d, v.row(firstKv + kv), v.columns);
     }
     const double ofSink = std::exp(interpreter.sink(b, h, position) - top) / sum;
     if (!isWeight) captures.add(0, ofSink, -ofSink * delta, b, h, position, 0, 0, 0, /*ofSink=*/true);
@@ -99,11 +102,16 @@ private:
       const int64_t kvRow = firstKv + kv;
       const double s = scale * dot(q.row(index), k.row(kvRow), q.columns);
       const double score = interpreter.score(s, b, h, position, kv), p = isWeight ? score : std::exp(score - top) / sum;
-      const double factor = p == 0 ? 1 : interpreter.probFactor(b, h, position, kv);
+      if (dProb && score == -infinity) continue;
+      const double factor = dProb    ? (float(p) == 0 ? 0 : slopeOfProb(p, row, position, kv))
+                            : p == 0 ? 1
+                                     : interpreter.probFactor(b, h, position, kv);
+      const double weight = dProb ? interpreter.probWeight(p, b, h, position, kv) : p * factor;
       const double share = isWeight ? 1 : p, byProb = float(p) == 0 ? 0 : givenBy(ofProb, score, p, kv);
       const double byScore = givenBy(ofScore, score, p, kv);
       const double g = share * (factor * dot(d, v.row(kvRow), v.columns) + byProb - delta) + byScore;
       captures.add(s, byScore == 0 ? share : 1, g, b, h, position, kv);
+      if (dProb) captures.addOfProb(p, dot(d, v.row(kvRow), v.columns), b, h, position, kv);
       if (ofProb && score != -std::numeric_limits<double>::infinity())
         captures.add(score, 1, 1, b, h, position, kv, 0, 0, /*ofSink=*/false, p);
       const double slope =
@@ -112,8 +120,13 @@ private:
       const double dS = scale * (g == 0 ? 0 : g * slope);
       addTimes(&result.dQ[size_t(index * q.columns)], dS, k.row(kvRow), q.columns);
       addTimes(&result.dK[size_t(kvRow * q.columns)], dS, q.row(index), q.columns);
-      addTimes(&result.dV[size_t(kvRow * v.columns)], p * factor, d, v.columns);
+      addTimes(&result.dV[size_t(kvRow * v.columns)], weight, d, v.columns);
     }
+  }
+
+  /// Returns the derivative of prob_mod by its weight.
+  double slopeOfProb(double p, const QueryRow& row, int64_t position, int64_t kv) const {
+    return dProb->evaluate(0, row.b, row.h, position, kv, /*grad=*/1, 0, 0, 0, float(p)).real;
   }
 
   const BackwardOperands& args;
@@ -124,6 +137,7 @@ private:
   const Dense q, k, v, dOut;
   const ir::Interpreter interpreter;
   const ir::Evaluator derivative;
+  const std::optional<ir::Evaluator> dProb;           // set if prob_mod is no multiple of the weight
   const std::optional<ir::Evaluator> ofProb, ofScore; // set if outputs of the mod have gradients
   double scale;
   SlopeSum slopes;

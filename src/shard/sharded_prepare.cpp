@@ -93,6 +93,12 @@ Status ShardedAttention::Impl::prepare(const Mod& mod, const ShardPlan& plan, co
   if (mod.hasWeightMod())
     return Error::environment(fmt::format("{} has a weight_mod, and ranks merge their results by lse", mod.name()),
                               "run it on one GPU, or without weight_mod");
+  if (mod.walksTwice())
+    return Error::environment(
+        fmt::format("{} has a prob_mod that is no multiple of prob, and no rank knows the lse of whole rows before the "
+                    "end",
+                    mod.name()),
+        "run it on one GPU, or write `prob * factor`");
   local = own;
   if (team) {
     BackwardOperands& all = local.operands;

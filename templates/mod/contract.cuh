@@ -62,6 +62,10 @@
 //     static bool mask(const ModArgs&, const Head&, const Row&, const Col&, Coord)
 //     static float prob_factor(const ModArgs&, const Head&, const Row&, const Col&, Coord)
 //                                                only in mods with a prob_mod
+//     static float prob_weight(const ModArgs&, const Head&, const Row&, const Col&, Coord, float prob)
+//     static float d_prob(const ModArgs&, const Head&, const Row&, const Col&, Coord, float prob, float grad)
+//                                                what prob_mod makes of a weight, and the gradient of the weight; only
+//                                                for backward_prob.cu
 //     static long long drop_seed(const ModArgs&, const Head&)
 //     static int drop_below(const ModArgs&, const Head&), or drop_above()
 //     static int drop_rest(const ModArgs&, const Head&)
@@ -122,6 +126,9 @@
 //                                                score_mod
 //     static void sink_gradients(visit)          the same for reads of sink_mod; only if there are any. Their kReach is
 //                                                Head or Row
+//     static void prob_gradients(visit)          the same for reads of prob_mod; only in mods with prob_weight().
+//     value()
+//                                                then takes (..., float prob, float grad, int round)
 //     static void output_gradients(visit)        the same for reads of outputs of the mod; only in mods with
 //                                                prob_gradient(). value() then takes (..., float score, float prob, int
 //                                                round)
@@ -208,6 +215,7 @@
 //               algo/capture_reduction.cuh                 2
 //               algo/tangents.cuh                          2
 //               backward_captures_naive.cu                 1
+//               backward_prob.cu                           1
 //               tangents_captures_naive.cu                 1
 //               backward_diagonals.cu                      1
 //               algo/packed_rows.cuh                       1
@@ -241,6 +249,8 @@
 //               reductions_naive.cu                        1
 //               algo/reductions.cuh                        1
 //   prob_factor algo/prob_mod.cuh                          1
+//   prob_weight backward_prob.cu                           1
+//   d_prob      backward_prob.cu                           1
 //   drop_seed   algo/drops.cuh                             1
 //   drop_below  algo/drops.cuh                             1
 //   drop_above  algo/drops.cuh                             1
@@ -263,6 +273,7 @@
 //   d_score     algo/gradients.cuh                         1
 //               algo/transposed_scores.cuh                 1
 //               algo/pairs.cuh                             1
+//               backward_prob.cu                           1
 //               algo/tangents.cuh                          1
 //               algo/tangent_scores.cuh                    1
 //   t_score     algo/tangents.cuh                          1
@@ -271,6 +282,7 @@
 //               algo/tangent_scores.cuh                    1
 //   gradients   algo/capture_reduction.cuh                 2
 //               backward_captures_naive.cu                 1
+//               backward_prob.cu                           1
 //               tangents_captures_naive.cu                 1
 //               backward_diagonals.cu                      1
 //               low_rank_gradients.cu                      2
@@ -297,6 +309,8 @@
 //               algo/output_gradients.cuh              1
 //   score_gradient  algo/pairs.cuh                         1
 //   output_gradients  backward_captures_naive.cu           1
+//               backward_prob.cu                           1
+//   prob_gradients  backward_prob.cu                       1
 //   reductions  algo/reductions.cuh                        1
 //
 //   head   called once per (b, h) that a CTA works on, 0 <= b < B and 0 <= h < H. Also computes the mod's launch

@@ -9,6 +9,7 @@
 #include "support/readable.h"
 
 #include <catch2/catch.hpp>
+#include <fmt/format.h>
 
 #include <filesystem>
 #include <fstream>
@@ -162,10 +163,16 @@ TEST_CASE("IR text may say what a prob_mod returns in place of its factor") {
   CHECK(half.hasProbMod());
   CHECK(half.hash() == take(Mod::parse("def prob_mod(prob, b, h, q, k): return prob / 2")).hash());
   CHECK(half.hash() == take(Mod::parseIr("output prob_factor(b, h, q_idx, kv_idx) -> 0.5\n")).hash());
-  for (const char* text : {"%v = mul f32 %score, %score\n", "%v = lt f32 %score, 0.5\n", "%v = add i32 %b, 1\n"}) {
+  CHECK_FALSE(half.walksTwice());
+  const Mod square = take(Mod::parseIr("%v = mul f32 %score, %score\n" + end));
+  CHECK(square.hasProbMod());
+  CHECK(square.walksTwice());
+  CHECK(square.hash() == take(Mod::parse("def prob_mod(prob, b, h, q, k): return prob * prob")).hash());
+  CHECK(square.hash() == take(Mod::parseIr(square.irText())).hash());
+  for (const auto& [type, text] : {std::pair("bool", "%v = lt f32 %score, 0.5\n"), {"i32", "%v = add i32 %b, 1\n"}}) {
     const auto mod = Mod::parseIr(text + end, "<jax>");
     REQUIRE_FALSE(mod);
-    CHECK_THAT(mod.error().message, Catch::StartsWith("<jax>: prob_mod is not proved to return `prob` times a factor"));
+    CHECK(mod.error().message == fmt::format("<jax>: prob_mod returns a {}: return f32", type));
   }
 }
 

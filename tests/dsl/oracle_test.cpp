@@ -108,7 +108,8 @@ void compare(const std::string& text, const std::map<std::string, std::string>& 
   REQUIRE(reductions.size() == outputs.size());
   CHECK(bool(answer.getArray("score")) == running.module.output(ir::kScore).has_value());
   CHECK(bool(answer.getArray("mask")) == running.module.output(ir::kMask).has_value());
-  CHECK(bool(answer.getArray("prob")) == running.module.output(ir::kProbFactor).has_value());
+  CHECK(bool(answer.getArray("prob")) ==
+        (running.module.output(ir::kProbFactor) || running.module.output(ir::kProbWeight)));
   CHECK(bool(answer.getArray("sink")) == running.module.output(ir::kSink).has_value());
   for (size_t i = 0; i < coords.size(); ++i) {
     auto [score, b, h, q, kv] = coords[i];

@@ -139,6 +139,14 @@ TEST_CASE("a function with the name prob_mod gives the factor of weights, and is
   CHECK(both.output(ir::kProbFactor));
 }
 
+TEST_CASE("a prob_mod that is no multiple of prob is a function of it", "[dsl][tracer]") {
+  CHECK_THAT(
+      ir::print(traced("def prob_mod(prob, b, h, q_idx, kv_idx):\n  return torch.where(prob > 0.25, prob, 0.0)\n")),
+      Catch::EndsWith("select f32 %2, %prob, 0.0 !2\noutput prob_weight(b, h, q_idx, kv_idx, prob) -> %3\n"));
+  const Running running("gain: f32[H]\ndef prob_mod(prob, b, h, q_idx, kv_idx):\n  return prob * prob + gain[h]\n");
+  CHECK(running.prob(0.5, 0, 1, 2, 3) == 0.25f + running.elements.at("gain")[1]);
+}
+
 TEST_CASE("outputs are declared like captures, and reduce any function", "[dsl][tracer]") {
   const std::string text = "import attnc\nfar: f32[KV_LEN]\n"
                            "def make(power):\n"

@@ -33,7 +33,8 @@ public:
   }
   bool mask(int64_t b, int64_t h, int64_t q, int64_t kv) const { return interpreter->mask(b, h, q, kv); }
   double prob(double prob, int64_t b, int64_t h, int64_t q, int64_t kv) const {
-    return prob * interpreter->probFactor(b, h, q, kv);
+    return interpreter->hasProbWeight() ? interpreter->probWeight(prob, b, h, q, kv)
+                                        : prob * interpreter->probFactor(b, h, q, kv);
   }
   double sink(int64_t b, int64_t h, int64_t q) const { return interpreter->sink(b, h, q); }
   /// Returns what an output reduces, for a weight that is the score.

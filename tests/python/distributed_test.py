@@ -260,6 +260,11 @@ def dropped(group, dropout_p=0.0, **options):
     plan = ShardPlan(mask_mod, (BATCH, HEADS, KV_HEADS, 197, 197), dist.get_world_size(group), block=64, **options)
     ours = lambda x, at=0: shard(x, plan, rank, keys=bool(at)).detach()
     mine = [ours(x, at).requires_grad_() for at, x in enumerate(inputs)]
+    try:
+        flex_attention(*mine, score_mod, mask_mod, enable_gqa=True, plan=plan, group=group, prob_mod=lambda p, *at: p * p)
+        raise AssertionError("a prob_mod of two walks was split")
+    except NotImplementedError as error:
+        assert "call flex_attention on one GPU" in str(error), error
     given = {"dropout_p": dropout_p} if dropout_p else {"prob_mod": drop}
     my_out = flex_attention(*mine, score_mod, mask_mod, enable_gqa=True, plan=plan, group=group, **given)
     compare("out", my_out, ours(out))

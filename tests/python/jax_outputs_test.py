@@ -97,7 +97,7 @@ class OutputsTest(jax_test.Compared):
         half = [x.astype(jnp.bfloat16) for x in self.args[:3]]
         self.check(self.attend(*half, self.slopes, self.far)[1], defined(*(x.astype(jnp.float32) for x in half[:2]), self.slopes, self.far))
 
-    def test_next_to_a_prob_mod_in_two_launches(self):
+    def test_next_to_a_prob_mod_in_two_walks(self):
         out, aux = self.attend(*self.args, prob_mod=lambda p, b, h, q, k: p * p)
         self.check(aux, defined(self.q, self.k, self.slopes, self.far))
         self.assertIsNone(aux.lse)

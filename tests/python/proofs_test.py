@@ -90,6 +90,8 @@ class Texts(Claims):
         attnc.prove(mod("prob / 4 * 2"), same_as=mod("prob * 0.5"))
         self.refuted(mod("prob * 0.5"), same_as=mod("prob * 0.25"))
         self.refuted(mod("prob * 0.5"), same_as="True")
+        self.refuted(mod("prob * prob"), same_as=mod("prob"))
+        self.refuted(mod("prob * prob"), same_as=mod("prob * prob * prob"))
 
     def test_caches(self):
         corner = "q_idx + KV_LEN - Q_LEN >= kv_idx"

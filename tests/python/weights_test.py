@@ -135,11 +135,25 @@ class Torch(unittest.TestCase):
         for attend in (linear, torch.compile(linear, backend="aot_eager", fullgraph=True)):
             torch.testing.assert_close(attend(q, k, v), expected, rtol=1e-4, atol=1e-4)
 
-    def test_explain_tells_two_launches(self):
+    def test_explain_tells_two_walks(self):
         from attnc.torch import explain
 
-        with self.assertRaisesRegex(attnc.ArgumentError, "makes two launches"):
-            explain(*self.inputs[:3], enable_gqa=True, prob_mod=lambda prob, *at: prob * prob, arch="sm_90a")
+        q, k, v = (torch.empty(x.shape, dtype=torch.bfloat16) for x in self.inputs[:3])
+        told = explain(q, k, v, enable_gqa=True, prob_mod=lambda prob, *at: prob * prob, arch="sm_90a")
+        self.assertTrue(told["walksTwice"])
+        told = explain(q, k, v, enable_gqa=True, prob_mod=lambda prob, *at: prob * 2, arch="sm_90a")
+        self.assertNotIn("walksTwice", told)
+
+    def test_a_text_walks_twice(self):
+        qkv = [x.detach() for x in self.inputs[:3]]
+        mod = attnc.Mod.parse("def prob_mod(prob, b, h, q_idx, kv_idx):\n    return torch.where(prob > 0.05, prob, 0.0)")
+        self.assertTrue(mod.walks_twice and mod.has_prob_mod)
+        out, lse = attnc.attention(mod, *qkv, return_lse=True)
+        k, v = (x.double().repeat_interleave(H // HKV, dim=1) for x in qkv[1:])
+        scores = qkv[0].double() @ k.mT / D**0.5
+        prob = scores.softmax(-1)
+        torch.testing.assert_close(out.double(), torch.where(prob > 0.05, prob, 0.0) @ v, rtol=1e-5, atol=1e-5)
+        torch.testing.assert_close(lse.double(), scores.logsumexp(-1), rtol=1e-5, atol=1e-5)
 
     def test_ir_with_a_weight_and_what_is_of_the_softmax_is_refused(self):
         score, weight = "output score(score, b, h, q_idx, kv_idx) -> %score", "output is_weight() -> true"
@@ -162,15 +176,16 @@ class Torch(unittest.TestCase):
         self.assertLess(float((torch.stack(drops).mean(0) - attend()).norm() / attend().norm()), 0.2)
         self.assertFalse(torch.equal(drops[0], drops[1]))
 
-    def test_a_graph_refuses_a_prob_mod_of_any_form(self):
+    def test_a_graph_takes_a_prob_mod_of_any_form(self):
         from attnc.torch import flex_attention
 
-        attend = torch.compile(
-            lambda q, k, v: flex_attention(q, k, v, enable_gqa=True, prob_mod=lambda prob, *at: prob * prob),
-            backend="eager", fullgraph=True,
-        )  # fmt: skip
-        with self.assertRaisesRegex(Exception, "times a factor that does not depend on it"):
-            attend(*self.inputs[:3])
+        attend = lambda q, k, v: flex_attention(q, k, v, enable_gqa=True, prob_mod=lambda prob, *at: prob * prob)
+        results = []
+        for each in (attend, torch.compile(attend, backend="aot_eager", fullgraph=True)):
+            out = each(*self.inputs[:3])
+            results.append((out, *torch.autograd.grad(out.square().sum(), self.inputs[:3])))
+        for is_, be in zip(*results):
+            torch.testing.assert_close(is_, be)
 
     def test_what_is_of_the_softmax_is_refused(self):
         from attnc.torch import flex_attention

@@ -100,6 +100,9 @@ TEST_CASE("gradients of the reference are the differences of its forward pass", 
   checkDifferences(kCausal, /*kvBatch=*/1);
   checkDifferences("%0 = random f32 7L, %b, %h, %q_idx, %kv_idx\n%1 = lt f32 %0, 0.25\n"
                    "%2 = select f32 %1, 0.0, 1.5\noutput prob_factor(b, h, q_idx, kv_idx) -> %2\n");
+  checkDifferences("%0 = mul f32 %prob, %prob\n%1 = add f32 %prob, 0.1\n%2 = sqrt f32 %1\n%3 = sub f32 %2, %0\n"
+                   "%4 = lt i32 %kv_idx, %q_idx\noutput mask(b, h, q_idx, kv_idx) -> %4\n"
+                   "output sink(b, h, q_idx) -> 0.5\noutput prob_weight(b, h, q_idx, kv_idx, prob) -> %3\n");
   for (const char* size : {"-10000.0", "-1000000000.0", "-3.4028235e+38"}) // differences of larger ones would vanish
     checkDifferences(fmt::format("%0 = lt i32 %kv_idx, 3\n%1 = select f32 %0, {}, 0.0\n%2 = add f32 %score, %1\n"
                                  "output score(score, b, h, q_idx, kv_idx) -> %2\n",

@@ -54,10 +54,11 @@ typedef struct attnc_mod_info {
   int32_t has_score_mod;  ///< 0 or 1: whether the mod changes scores.
   int32_t has_mask_mod;   ///< 0 or 1: whether the mod masks scores by a mask_mod.
   size_t warning_count;   ///< Number of warnings.
-  int32_t has_prob_mod;   ///< 0 or 1: whether the mod multiplies weights by the factors of a prob_mod.
+  int32_t has_prob_mod;   ///< 0 or 1: whether a prob_mod changes the weights that multiply v.
   int32_t has_sink_mod;   ///< 0 or 1: whether the mod adds a term to the denominators of rows.
   int64_t has_weight_mod; ///< 0 or 1: whether the mod computes weights by a weight_mod, in place of the softmax.
   size_t reduction_count; ///< Number of outputs that the mod declares.
+  int64_t walks_twice;    ///< 0 or 1: whether prob_mod takes forward passes of two walks (Mod::walksTwice).
 } attnc_mod_info;
 /// Fills facts about a mod.
 ATTNC_API attnc_status attnc_mod_get_info(const attnc_mod* mod, attnc_mod_info* info);

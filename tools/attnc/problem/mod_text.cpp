@@ -35,8 +35,9 @@ std::string choiceText(const ModChoice& choice) {
   return text + (choice.others.size() > kMost ? ", ..." : "");
 }
 
-const char* masksText(const Mod& mod) {
-  return mod.masksLifted() ? "masks       score_mod masks: lifted into mask_mod\n" : "";
+std::string masksText(const Mod& mod) {
+  return std::string(mod.masksLifted() ? "masks       score_mod masks: lifted into mask_mod\n" : "") +
+         (mod.walksTwice() ? "walks       two: prob_mod is no multiple of prob, so the first finds lse\n" : "");
 }
 
 std::string capturesText(const Mod& mod) {

@@ -23,8 +23,8 @@ std::string functionsText(const Mod& mod);
 /// causal (line 3)".
 std::string choiceText(const ModChoice& choice);
 
-/// Returns the line that says where the masks of score_mod went; empty if it has none.
-const char* masksText(const Mod& mod);
+/// Returns lines about the masks of score_mod, which went elsewhere, and about a second walk; empty without these.
+std::string masksText(const Mod& mod);
 
 /// Returns lines "captures    slopes: f32[H]", one a capture.
 std::string capturesText(const Mod& mod);

@@ -51,6 +51,7 @@ class Mod:
     has_prob_mod: bool
     has_sink_mod: bool
     has_weight_mod: bool
+    walks_twice: bool  # whether prob_mod is no multiple of prob, so that one walk finds lse and another computes weights
     captures: tuple[CapturedValue, ...]
     outputs: tuple[CapturedValue, ...]  # that the mod declares, as attention(return_outputs=True) returns them
     warnings: tuple[ModWarning, ...]
@@ -64,6 +65,7 @@ class Mod:
         self.name, self.hash = info.name.decode(), info.hash.decode()
         for what in _FUNCTIONS:
             setattr(self, f"has_{what}", bool(getattr(info, f"has_{what}")))
+        self.walks_twice = bool(info.walks_twice)
         of_captures, of_outputs = library().attnc_mod_get_capture, library().attnc_mod_get_reduction
         self.captures = tuple(self._told(of_captures, index) for index in range(info.capture_count))
         self.outputs = tuple(self._told(of_outputs, index) for index in range(info.reduction_count))

@@ -7,11 +7,11 @@ functions of an attention knows two: a score_mod and a mask_mod.
 import collections
 import functools
 import keyword
-import math
 import numbers
 import re
 
 from ._diagnostics import check_mod
+from .mod import Mod
 from .names import Reduced, random
 
 
@@ -129,26 +129,11 @@ def dropped(prob_mod, dropout_p, seed, where):
     return dropout
 
 
-def is_general(error):
-    """Whether a ModError says that a prob_mod is not proved to be prob times a factor."""
-    return "times a factor that does not depend on it" in str(error)
-
-
-def weight_mod_of(prob_mod, lse, numpy):
-    """Returns the weight_mod that gives the weights of a prob_mod of any form, once lse is known. `numpy`: torch or jax.numpy.
-    Scores of -inf weigh 0, as masked ones."""
-
-    def weight_mod(score, b, h, q_idx, kv_idx):
-        lives = score > -math.inf
-        prob = numpy.exp(numpy.where(lives, score, 0.0) - numpy.where(lives, lse[b, h, q_idx], 0.0))
-        return numpy.where(lives, prob_mod(prob, b, h, q_idx, kv_idx), 0.0)
-
-    return weight_mod
-
-
 @functools.lru_cache(maxsize=1024)
 def read_by_prob(text):
-    """Returns the names of the tensors that the prob_mod of IR text reads."""
+    """Returns the names of the tensors that the factor of a prob_mod of IR text reads. They have no gradients."""
+    if Mod.parse_ir(text).walks_twice:
+        return set()
     lines, found = dict(line.split(" = ", 1) for line in text.splitlines() if line.startswith("%")), set()
     values = re.findall(r"^output prob\(.*-> (%\w+)", text, re.MULTILINE)
     for value in values:

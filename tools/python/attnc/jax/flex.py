@@ -9,9 +9,8 @@ from jax import lax
 
 from .._diagnostics import check_heads, check_mask_mod, check_mask_sizes, check_mod, other_lengths
 from .._suspicions import warn_of_mask
-from ..errors import ModError
 from ..prob_mods import (
-    aux_type, check_dropout, check_outputs, check_weight_mod, dropped, in_order, is_general, weight_mod_of,
+    aux_type, check_dropout, check_outputs, check_weight_mod, dropped, in_order,
 )  # fmt: skip
 from .calls import mod_of
 from .derivatives import attention
@@ -100,7 +99,7 @@ def flex_attention(
     `enable_gqa` allows fewer heads of key and value.
 
     prob_mod(prob, b, h, q_idx, kv_idx) returns the weight that multiplies a row of value, from that of the softmax. If it
-    is a multiple of prob by what does not depend on it, one launch computes the pass. Else there are two, the first for
+    is a multiple of prob by what does not depend on it, one walk computes the pass. Else there are two, the first for
     lse, and what prob_mod captures has gradients. `dropout_p` is the share of weights to drop behind it; those left are divided
     by 1 - dropout_p. They are drawn by `dropout_key`, a key of jax.random: equal keys drop equal weights.
 
@@ -141,16 +140,7 @@ def flex_attention(
     mask_mod = block_mask.mask_mod if isinstance(block_mask, BlockMask) else block_mask
     problem = *query.shape[:2], key.shape[1], query.shape[2], key.shape[2]
     mods, captured = translated(score_mod, mask_mod, prob_mod, sink_mod, weight_mod, outputs, problem)
-    try:
-        mod_of(mods.text)  # raises what is wrong with it here, and not while XLA compiles
-    except ModError as error:
-        if prob_mod is None or not is_general(error):
-            raise
-        call = query, key, value, score_mod, block_mask, scale, enable_gqa
-        _, found = flex_attention(*call, True, sink_mod=sink_mod, outputs=outputs)
-        lse, *reduced = found if outputs else [found]
-        out = flex_attention(*call, weight_mod=weight_mod_of(prob_mod, lse, jnp))
-        return _returned(out, lse, reduced, return_lse, outputs)
+    mod_of(mods.text)  # raises what is wrong with it here, and not while XLA compiles
     if mask_mod is not None:
         warn_of_mask(mask_mod, mods.text, *jax.__path__)
     scale = query.shape[3] ** -0.5 if scale is None else float(scale)

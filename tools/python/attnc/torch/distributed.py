@@ -29,7 +29,7 @@ from ..launch import Launch
 from ..prob_mods import joined, parts
 from .calls import call_of, rows_of, run_backward
 from .flex import _check, _check_classes, _is_any_autocast_enabled, autocast, seed_like, with_prob
-from .kernels import like
+from .kernels import like, mod_of
 from .shards import ShardPlan, Stage, mask_mod_of
 from .team import Team
 from .translation import translate
@@ -502,6 +502,11 @@ def flex_attention(
     batches = plan.shape[0] if plan._is_ragged else query.shape[0]
     problem = batches, query.shape[1], key.shape[1], *plan.shape[3:]
     whole = translate(score_mod, mask_mod, prob_mod=prob_mod, device=device, problem=problem)
+    if prob_mod is not None and mod_of(whole.given()[0]).walks_twice:
+        raise NotImplementedError(
+            "this prob_mod is not proved to be prob times a factor, and no rank knows the lse of whole rows before the end: "
+            "write prob * factor, or call flex_attention on one GPU"
+        )
     team = Team(plan, rank, group) if plan.head_groups > 1 else None
     batch, head_dim, heads, kv_heads = query.shape[0], query.shape[3], query.shape[1], key.shape[1]
     if team:

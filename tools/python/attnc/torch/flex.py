@@ -9,11 +9,9 @@ from torch.nn.attention import flex_attention as flex
 from .. import _spec as c
 from .._diagnostics import check_heads, check_mask_sizes, check_mod, other_lengths
 from .._suspicions import warn_of_mask
-from ..errors import ModError
 from ..launch import ALIGNED, OPTIONS, Launch, members_of
-from ..mod import Mod
 from ..prob_mods import (
-    aux_type, check_dropout, check_outputs, check_weight_mod, dropped, functions_of, in_order, is_general, joined, parts, weight_mod_of,
+    aux_type, check_dropout, check_outputs, check_weight_mod, dropped, functions_of, in_order, joined,
 )  # fmt: skip
 from .autograd import attend, attend_by, is_current, resolved, wanted_by
 from .block_mask import form_of, has_lists, mask_mod_of
@@ -212,38 +210,6 @@ def with_prob(score_mod, prob_mod, dropout_p, seed_of, tensor, sink_mod=None, we
     return joined(score_mod, prob_mod, sink_mod, weight_mod)
 
 
-@functools.lru_cache(maxsize=1024)
-def _has_general_prob(text):
-    try:
-        Mod.parse_ir(text)
-    except ModError as error:
-        return is_general(error)
-    return False
-
-
-def is_general_prob(prob_mod, query, key):
-    """Whether a prob_mod is not proved to be prob times a factor."""
-    try:
-        problem = *query.shape[:2], key.shape[1], query.shape[2], key.shape[2]
-        return _has_general_prob(translate(prob_mod=prob_mod, device=query.device, problem=problem).given()[0])
-    except Exception:  # which the call itself will tell
-        return False
-
-
-def _in_two_walks(prob_mod, dropout_p, score_mod, sink_mod, return_lse, return_aux, outputs, *operands, **call):
-    """Returns what flex_attention() does for a prob_mod of any form. The first launch is for lse. Weights of the softmax are
-    then known, and what prob_mod makes of them is a weight_mod."""
-    _check_results(return_lse, return_aux)
-    prob_mod = parts(with_prob(None, prob_mod, dropout_p, seed_like, operands[0]))[1]
-    wanted = AuxRequest(lse=True, max_scores=return_aux is not None and return_aux.max_scores)
-    _, found = flex_attention(*operands, score_mod, sink_mod=sink_mod, return_aux=wanted, outputs=outputs, **call)
-    weight_mod = weight_mod_of(prob_mod, found.lse, torch)
-    out = flex_attention(*operands, score_mod, weight_mod=weight_mod, **call)
-    if return_aux is None:
-        return (out, found.lse) if return_lse else out
-    return out, found if return_aux.lse else found._replace(lse=None)
-
-
 def settled(query, key, value, block_mask, enable_gqa, return_lse, kernel_options, return_aux, arch):
     """Returns (query, key, value, mask_mod, options, fp8) of a call that launches nothing, after the checks of
     flex_attention(). The operands may be on the meta device. `arch`: see check_fp8()."""
@@ -279,8 +245,8 @@ def flex_attention(
     gradients receive them. On the CPU, attnc computes with its fp64 reference, slowly; CpuWarning says so once.
 
     prob_mod(prob, b, h, q_idx, kv_idx) returns the weight that multiplies a row of value, from that of the softmax. If it
-    is a multiple of prob by what does not depend on it, one launch computes the pass. Else there are two, the first for
-    lse, and what prob_mod captures has gradients; torch.compile refuses these. `dropout_p` is the share of weights to
+    is a multiple of prob by what does not depend on it, one walk computes the pass. Else there are two, the first for
+    lse, and what prob_mod captures has gradients. `dropout_p` is the share of weights to
     drop behind it; those left are divided by 1 - dropout_p. Its seed comes from PyTorch's generator of the device, without
     a wait for the GPU.
 
@@ -317,14 +283,6 @@ def flex_attention(
         check_weight_mod(prob_mod, dropout_p, sink_mod, wants_lse, has_max, outputs)
     if outputs:
         _check_outputs(outputs, return_aux, kernel_options)
-    in_two_walks = None
-    if prob_mod is not None and not torch.compiler.is_dynamo_compiling():
-        in_two_walks = functools.partial(
-            _in_two_walks, prob_mod, dropout_p, score_mod, sink_mod, return_lse, return_aux, outputs, *given,
-            block_mask=block_mask, scale=scale, enable_gqa=enable_gqa, kernel_options=kernel_options,
-        )  # fmt: skip
-        if not is_recorded(query, key, value) and is_general_prob(prob_mod, query, key):
-            return in_two_walks()
     if is_joined:
         score_mod = with_prob(score_mod, prob_mod, dropout_p, seed_like, query, sink_mod, weight_mod)
     is_traced_here = torch.compiler.is_dynamo_compiling()
@@ -383,12 +341,7 @@ def flex_attention(
         if is_traced_here:
             results = attend_in_graph(query, key, value, score_mod, mask_mod, scale, is_joined=is_joined, **options)
         else:
-            try:
-                results = attend_recorded(query, key, value, score_mod, mask_mod, scale, **options)
-            except ModError as error:
-                if in_two_walks is None or not is_general(error):
-                    raise
-                return in_two_walks()
+            results = attend_recorded(query, key, value, score_mod, mask_mod, scale, **options)
     else:
         problem = batch, heads, key.shape[1], q_len, key.shape[2]
         try:

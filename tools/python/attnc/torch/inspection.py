@@ -7,7 +7,7 @@ from torch.nn.attention import flex_attention as flex
 
 from ..errors import ArgumentError
 from ..launch import Launch
-from .flex import FlexKernelOptions, is_general_prob, settled, with_prob
+from .flex import FlexKernelOptions, settled, with_prob
 from .fp8 import parts_of
 from .translation import DTYPE_NAMES, parsed
 
@@ -34,11 +34,6 @@ def explain(
     )  # fmt: skip
     if arch is None and not torch.cuda.is_available():
         raise ArgumentError("there is no GPU, whose kernel is explained by default", 'give arch=, such as arch="sm_90a"')
-    if prob_mod is not None and is_general_prob(prob_mod, query, key):
-        raise ArgumentError(
-            "this prob_mod is not proved to be prob times a factor, so flex_attention makes two launches",
-            "explain the one for lse without prob_mod, and the other with a weight_mod of exp(score - lse[b, h, q_idx])",
-        )
     batch, heads, q_len, head_dim = query.shape
     problem = batch, heads, key.shape[1], q_len, key.shape[2]
     score_mod = with_prob(score_mod, prob_mod, dropout_p, lambda _: torch.zeros((), dtype=torch.int64), query, sink_mod, weight_mod)

@@ -1,0 +1,51 @@
+// Mods whose prob_mod is no multiple of the weight on every family, and their gradients, against the fp64 reference.
+#include "gpu.h"
+#include "helpers/turns.h"
+
+using namespace attnc;
+using namespace attnc::gputest;
+
+namespace {
+
+const std::string kMods[] = {
+    "def prob_mod(prob, b, h, q_idx, kv_idx):\n  return 8 * prob * prob - torch.relu(prob - 0.02)\n",
+    "gain: f32[H]\n"
+    "def score_mod(score, b, h, q_idx, kv_idx):\n"
+    "  return where(kv_idx % 5 == 2, -float('inf'), 5 * tanh(score / 5))\n"
+    "def mask_mod(b, h, q_idx, kv_idx):\n  return (q_idx >= kv_idx) & (q_idx % 8 != 5)\n"
+    "def sink_mod(b, h, q_idx):\n  return 0.5\n"
+    "def prob_mod(prob, b, h, q_idx, kv_idx):\n  return torch.sqrt(prob + 0.1) * gain[h] / 16\n",
+};
+
+} // namespace
+
+GPU_TEST_CASE("weights that a second walk computes agree with the reference", "[gpu]") {
+  for (const std::string& text : kMods) {
+    const Mod mod = take(Mod::parse(text));
+    REQUIRE(mod.walksTwice());
+    for (const Problem& problem :
+         {Problem{{2, 4, 2, 130, 190}, 64, 64, DType::BF16}, Problem{{1, 6, 2, 700, 900}, 128, 128, DType::F16},
+          Problem{{1, 2, 1, 77, 333}, 256, 256, DType::BF16}, Problem{{1, 2, 2, 65, 257}, 40, 24, DType::F32}}) {
+      if (!test::isCaseDue()) continue;
+      const HostOperands operands = draw(mod, problem);
+      const Outcome expected = runReference(mod, problem, operands);
+      for (Family family : familiesFor(mod, problem)) {
+        INFO(text << problem.text() << ", family " << int(family));
+        checkClose(runKernel(mod, problem, operands, {.family = family}), expected, problem, false, 1e-5);
+      }
+    }
+  }
+}
+
+GPU_TEST_CASE("gradients through a prob_mod that is no multiple of the weight agree with the reference",
+              "[gpu][backward]") {
+  for (const std::string& text : kMods) {
+    const Mod mod = take(Mod::parse(text));
+    const Problem problem{{2, 4, 2, 130, 190}, 64, 64, DType::BF16};
+    const HostOperands operands = draw(mod, problem);
+    const ResultGradients given = drawGradients(problem, /*withLse=*/true);
+    INFO(text);
+    checkGradients(runBackward(mod, problem, operands, given, {.family = Family::Naive}),
+                   runReferenceBackward(mod, operands, given), problem);
+  }
+}
