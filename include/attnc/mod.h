@@ -31,6 +31,7 @@ struct CaptureInfo {
   DType dtype = DType::F32;        ///< For a tensor: its dtype.
   std::vector<std::string> extent; ///< For a tensor: its extents, each "4", "H", "KV_LEN", or a free name.
   int64_t choices = 0;             ///< Number of mods that its elements choose between, 0 to that less one. 0: none.
+  bool isSum = false;              ///< For an output of the mod: whether it is a sum, and no maximum.
 };
 
 /// A function in a text that could be a mod.

@@ -87,7 +87,8 @@ Mod::Impl::Impl(ir::Module simplified, ir::Module traced, ModSource source, ir::
   for (const ir::TensorCapture& tensor : module.tensors) captures.push_back(describe(module, tensor));
   for (const ir::ScalarCapture& scalar : module.scalars) captures.push_back(describe(scalar));
   for (const ir::Reduction& each : ir::reductionsOf(module)) {
-    CaptureInfo& info = reductions.emplace_back(CaptureInfo{.name = each.name, .extent = {"B", "H"}});
+    CaptureInfo& info =
+        reductions.emplace_back(CaptureInfo{.name = each.name, .extent = {"B", "H"}, .isSum = !each.isMax});
     if (each.kept != ir::Kept::Heads) info.extent.emplace_back(ir::axisOf(each.kept));
     const auto isOwn = [&](const CaptureInfo& capture) { return capture.name == each.gradient(); };
     if (each.isMax || llvm::any_of(captures, isOwn)) continue;

@@ -122,6 +122,7 @@ static attnc_status getTensor(const attnc_mod* mod, const std::vector<CaptureInf
     all.dtype = capture.kind == CaptureInfo::Kind::Tensor ? toC(capture.dtype) : int32_t(ATTNC_DTYPE_DEFAULT);
     all.rank = int32_t(capture.extent.size());
     all.choices = int32_t(capture.choices);
+    all.is_sum = capture.isSum;
     for (size_t axis = 0; axis < capture.extent.size(); ++axis) all.extent[axis] = capture.extent[axis].c_str();
   });
 }

@@ -13,6 +13,7 @@ constexpr attnc_status kArgument = ATTNC_ERROR_ARGUMENT;
 /// Size of a struct as it was first published; those that have grown since stand below.
 template <class T> constexpr size_t kFirst = sizeof(T);
 template <> constexpr size_t kFirst<attnc_mod_info> = 40;
+template <> constexpr size_t kFirst<attnc_capture_info> = 80;
 template <> constexpr size_t kFirst<attnc_operands> = 80;
 template <> constexpr size_t kFirst<attnc_outputs> = 32;
 template <> constexpr size_t kFirst<attnc_block_mask_view> = 128;
@@ -80,7 +81,7 @@ TEST_CASE("structs have the sizes that were published", "[c]") {
   CHECK(sizeof(attnc_capture) == 48);
   CHECK(sizeof(attnc_parse_options) == 32);
   CHECK(sizeof(attnc_mod_info) == 72);
-  CHECK(sizeof(attnc_capture_info) == 80);
+  CHECK(sizeof(attnc_capture_info) == 88);
   CHECK(sizeof(attnc_operands) == 160);
   CHECK(sizeof(attnc_outputs) == 48);
   CHECK(sizeof(attnc_backward_operands) == 72);

@@ -164,12 +164,14 @@ TEST_CASE("files, the identity and pinned mods", "[c]") {
   CHECK((info.has_score_mod + info.has_mask_mod == 0 && info.has_prob_mod == 1));
   CHECK(info.reduction_count == 0);
   const Owned<attnc_mod> sums = parse("def weight(prob, score, b, h, q_idx, kv_idx): return prob\n"
-                                      "sums: f32[B, H, KV_LEN] = reduce_sum(weight)\n");
+                                      "sums: f32[B, H, KV_LEN] = reduce_sum(weight)\n"
+                                      "top: f32[B, H] = reduce_max(weight)\n");
   TAKE(attnc_mod_get_info(sums.get(), &info));
-  REQUIRE(info.reduction_count == 1);
-  const auto sum = told<attnc_capture_info>(attnc_mod_get_reduction, sums.get(), size_t(0));
-  CHECK((sum.name == std::string("sums") && sum.dtype == ATTNC_DTYPE_F32 && sum.rank == 3));
+  REQUIRE(info.reduction_count == 2);
+  const auto sum = told<attnc_capture_info>(attnc_mod_get_reduction, sums.get(), size_t(1));
+  CHECK((sum.name == std::string("sums") && sum.dtype == ATTNC_DTYPE_F32 && sum.rank == 3 && sum.is_sum == 1));
   CHECK(sum.extent[2] == std::string("KV_LEN"));
+  CHECK(told<attnc_capture_info>(attnc_mod_get_reduction, sums.get(), size_t(0)).is_sum == 0);
   auto past = sized<attnc_capture_info>();
-  REFUSED(ATTNC_ERROR_ARGUMENT, "index is 1, the mod has 1 outputs", attnc_mod_get_reduction(sums.get(), 1, &past));
+  REFUSED(ATTNC_ERROR_ARGUMENT, "index is 2, the mod has 2 outputs", attnc_mod_get_reduction(sums.get(), 2, &past));
 }

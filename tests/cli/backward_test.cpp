@@ -169,9 +169,14 @@ TEST_CASE("gradients of sums of the mod are read where there are some") {
   CHECK(at(both["dq"], 5 * 16) == Approx(0.5 * (5 + 1) * 35 / 12)); // of the second head
   CHECK(at(both["d_far"], 2) == Approx(4 / 6.0));                   // four rows with weights of 1/6
   CHECK(at(both["dv"], 0) == 0);
+  CHECK(at(step(tensors, mod + " --gradients none")["dq"], 16) == 0);
+  const std::string in = folder / "both.safetensors";
+  REQUIRE(writeSafetensors(in, tensors));
+  test::checkRefused(kBackward + mod + " --gradients mean,far --in " + in + " --out " + folder / "out", 2,
+                     "has spread_gradient, whose sum is not named");
+  tensors.erase("spread_gradient");
   CHECK(at(step(tensors, mod + " --gradients mean --scale 0.5")["dq"], 5 * 16) == Approx(0.5 * 5 * 35 / 12));
   CHECK(step(tensors, mod + " --gradients mean").count("d_far") == 0);
-  CHECK(at(step(tensors, mod + " --gradients none")["dq"], 16) == 0);
   for (const auto& [name, shape, options, message] :
        {std::tuple("mean_gradient", std::vector<int64_t>{1, 2, 5}, "",
                    "mean_gradient is f32 [1, 2, 5], expected f32 [1, 2, 4]"),

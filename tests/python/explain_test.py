@@ -20,9 +20,10 @@ SHAPE = (1, 4, 2, 1024, 1024)
 
 
 class Explain(unittest.TestCase):
-    def explained(self, **options):
+    def explained(self, mod=None, **options):
+        captures = {"window": 256, "cap": 0.5} if mod is None else {}
         try:
-            return attnc.Mod.parse(TEXT).explain(SHAPE, captures={"window": 256, "cap": 0.5}, arch="sm_90a", **options)
+            return (mod or attnc.Mod.parse(TEXT)).explain(SHAPE, captures=captures, arch="sm_90a", **options)
         except attnc.RunError as error:
             if "nvrtc" in str(error):
                 self.skipTest(f"SKIPPED: {error}")
@@ -76,6 +77,19 @@ class Explain(unittest.TestCase):
     def test_counts(self):
         blocks = self.explained()["blocks"]
         self.assertEqual((blocks["all"], blocks["partial"] + blocks["full"], blocks["full"]), (64, 8 + 7 + 6, 7))
+
+    def test_sums_whose_gradients_are_given(self):
+        text = (
+            "def weight(prob, score, b, h, q_idx, kv_idx):\n    return prob\n"
+            "def logit(prob, score, b, h, q_idx, kv_idx):\n    return score\n"
+            "sums: f32[B, H, KV_LEN] = reduce_sum(weight)\nsize: f32[B, H] = reduce_sum(logit)\n"
+        )
+        mod, options = attnc.Mod.parse(text), {"training": True}
+        without, given = (self.explained(mod, gradients=names, **options) for names in ((), ("size",)))
+        self.assertEqual([output.is_sum for output in mod.outputs], [True, True])
+        self.assertEqual((without["kernel"]["family"], given["kernel"]["family"]), ("sm90", "naive"))
+        self.assertEqual(given["kernel"]["outputGradients"], ["size_gradient", "sums_gradient"])
+        self.assertNotIn("outputGradients", without["kernel"])
 
     def test_what_does_not_fit(self):
         mod = attnc.Mod.parse(TEXT)

@@ -15,9 +15,10 @@ import needs
 
 needs.modules("attention")
 import torch
+from torch.fx.experimental.proxy_tensor import make_fx
 
 import attnc
-from attnc.torch import AuxOutput, AuxRequest, create_block_mask, flex_attention
+from attnc.torch import AuxOutput, AuxRequest, create_block_mask, explain, flex_attention
 
 DEVICE = needs.device()
 torch.set_default_device(DEVICE)
@@ -128,6 +129,24 @@ class OutputsTest(unittest.TestCase):
         with self.assertRaisesRegex(NotImplementedError, "leave create_graph out"):
             torch.autograd.grad(aux.sums.sum(), self.q, create_graph=True)
 
+    def test_are_explained(self):
+        q = torch.randn(1, 2, 256, 64, dtype=torch.bfloat16)
+        sums, size = {"sums": OUTPUTS["sums"]}, {"size": attnc.reduce_sum(logit, "B H")}
+        try:
+            plain, found, fast, slow = (
+                explain(q, q, q, outputs=outputs, return_aux=AuxRequest(), training=training, arch="sm_90a")["kernel"]
+                for outputs, training in ((None, False), (sums, False), (sums, True), (size, True))
+            )
+        except attnc.RunError as error:
+            if "nvrtc" in str(error):
+                self.skipTest(f"SKIPPED: {error}")
+            raise
+        self.assertGreater(len(found["launches"]), len(plain["launches"]))
+        self.assertEqual((fast["family"], fast["outputGradients"]), ("sm90", ["sums_gradient"]))
+        self.assertEqual((slow["family"], slow["outputGradients"]), ("naive", ["size_gradient"]))
+        with self.assertRaisesRegex(ValueError, "without return_aux"):
+            explain(q, q, q, outputs=sums, arch="sm_90a")
+
     def test_say_what_is_wrong(self):
         for outputs, error, words in (
             ({"x": weight}, TypeError, "output 'x' is a function: give attnc.reduce_sum"),
@@ -144,9 +163,119 @@ class OutputsTest(unittest.TestCase):
         with self.assertRaisesRegex(ValueError, "without return_aux"):
             flex_attention(self.q, self.k, self.v, enable_gqa=True, outputs=OUTPUTS)
 
-    def test_break_graphs(self):
-        compiled = torch.compile(lambda: self.attend(OUTPUTS)[1].sums, backend="aot_eager")
-        self.same(compiled(), matrices(self.q, self.k)[1].sum(-2))
+    def test_transforms_of_torch_func_are_refused(self):
+        with self.assertRaisesRegex(NotImplementedError, "outputs of a mod are not computed under transforms"):
+            torch.func.grad(lambda q: flex_attention(
+                q, self.k, self.v, enable_gqa=True, outputs=OUTPUTS, return_aux=AuxRequest())[1].sums.sum()
+            )(self.q)  # fmt: skip
+
+
+class GraphsTest(unittest.TestCase):
+    """Outputs in graphs of torch.compile, torch.export and make_fx, against those of plain calls."""
+
+    def setUp(self):
+        torch.manual_seed(1)
+        torch.compiler.reset()
+        self.sinks, self.far = torch.randn(H), torch.randn(64)
+
+    def operands(self, length, batch=B):
+        return [torch.randn(batch, heads, length, D).requires_grad_() for heads in (H, HKV, HKV)]
+
+    def attend(self, q, k, v):
+        def mass(prob, score, b, h, q_idx, kv_idx):
+            return prob * self.far[kv_idx] + 0.01 * score * score
+
+        return flex_attention(
+            q, k, v, enable_gqa=True, prob_mod=lambda prob, b, h, q_idx, kv_idx: prob * (kv_idx % 3),
+            sink_mod=lambda b, h, q_idx: self.sinks[h], return_aux=AuxRequest(lse=True),
+            outputs={**OUTPUTS, "mass": attnc.reduce_sum(mass, "B H")},
+        )  # fmt: skip
+
+    def same(self, is_, be):
+        self.assertEqual(is_[1]._fields, be[1]._fields)
+        torch.testing.assert_close([is_[0], *is_[1]], [be[0], *be[1]])
+
+    def gradients(self, results, leaves):
+        out, aux = results
+        return torch.autograd.grad(out.square().sum() + aux.sums.square().sum() + aux.mass.sum(), leaves)
+
+    def compiled(self, function, **how):
+        return torch.compile(function, fullgraph=True, backend="aot_eager", **how)
+
+    def test_outputs_and_gradients_of_their_sums(self):
+        attend, operands = self.compiled(self.attend), self.operands(L)
+        self.same(attend(*operands), self.attend(*operands))
+        wanted = self.gradients(self.attend(*operands), operands)
+        torch.testing.assert_close(self.gradients(attend(*operands), operands), wanted)
+        loss = self.compiled(lambda *operands: self.attend(*operands)[1].mass.sum())(*operands)  # and no more in the graph
+        wanted = torch.autograd.grad(self.attend(*operands)[1].mass.sum(), operands[:2])
+        torch.testing.assert_close(torch.autograd.grad(loss, operands[:2]), wanted)
+
+    def test_functions_without_a_score_mod_or_scores(self):
+        def attend(q, k, v):
+            sums = {"sums": OUTPUTS["sums"]}
+            return flex_attention(q, k, v, enable_gqa=True, outputs=sums, return_aux=AuxRequest())
+
+        operands = self.operands(L)
+        self.same(self.compiled(attend)(*operands), attend(*operands))
+
+    def test_lengths_may_change(self):
+        torch._dynamo.utils.counters.clear()
+        attend = self.compiled(self.attend, dynamic=True)
+        for length, batch in ((L, 3), (40, 5), (48, 3)):
+            operands = self.operands(length, batch)
+            self.same(attend(*operands), self.attend(*operands))
+            wanted = self.gradients(self.attend(*operands), operands)
+            torch.testing.assert_close(self.gradients(attend(*operands), operands), wanted)
+        self.assertEqual(torch._dynamo.utils.counters["stats"]["unique_graphs"], 1)
+
+    @unittest.skipIf(DEVICE != "cpu", "an error on the GPU ends its context")
+    def test_maxima_refuse_gradients_that_are_not_0(self):
+        operands = self.operands(L)
+        out, aux = self.compiled(self.attend)(*operands)
+        wanted = torch.autograd.grad(self.attend(*operands)[0].sum(), operands)
+        torch.testing.assert_close(torch.autograd.grad(out.sum(), operands, retain_graph=True), wanted)
+        with self.assertRaisesRegex(RuntimeError, "a maximum has no gradient: take the loss of a sum"):
+            aux.max_logit.sum().backward()
+
+    def test_are_exported(self):
+        class Model(torch.nn.Module):
+            def forward(model, *operands):
+                return self.attend(*operands)
+
+        axes = {0: torch.export.Dim.AUTO, 2: torch.export.Dim.AUTO}
+        operands = self.operands(L)
+        exported = torch.export.export(Model(), tuple(operands), dynamic_shapes=((axes,) * 3,), strict=False).module()
+        self.same(exported(*operands), self.attend(*operands))
+        operands = self.operands(48)
+        self.same(exported(*operands), self.attend(*operands))
+
+    def test_are_recorded(self):
+        operands = [x.detach() for x in self.operands(L)]
+        self.same(make_fx(lambda q, k, v: self.attend(q, k, v))(*operands)(*operands), self.attend(*operands))
+
+    def test_functions_that_are_not_traced_break_the_graph(self):
+        def weight(prob, score, b, h, q_idx, kv_idx):
+            torch._dynamo.graph_break()
+            return prob * self.far[kv_idx] + score
+
+        def attend(q, k, v):
+            return flex_attention(
+                q, k, v, enable_gqa=True, outputs={"sums": attnc.reduce_sum(weight, "B H")}, return_aux=AuxRequest()
+            )
+
+        operands = self.operands(L)
+        self.same(torch.compile(attend, backend="aot_eager")(*operands), attend(*operands))
+
+    def test_functions_are_named_in_errors(self):
+        for function, words in (
+            (lambda prob, score, b, h, q_idx, kv_idx: (prob, score), "returns a tuple"),
+            (lambda prob, score, b, h, q_idx, kv_idx: torch.special.bessel_j0(prob), "output uses aten.special_bessel_j0"),
+        ):
+            outputs = {"sums": attnc.reduce_sum(function, "B H")}
+            attend = lambda *qkv: flex_attention(*qkv, enable_gqa=True, outputs=outputs, return_aux=AuxRequest())  # noqa: E731
+            with self.subTest(words), self.assertRaisesRegex(Exception, words):
+                self.compiled(attend)(*self.operands(L))
 
 
 def surprise(prob, score, b, h, q_idx, kv_idx):

@@ -72,6 +72,7 @@ typedef struct attnc_capture_info {
   const char* extent[ATTNC_MAX_RANK]; ///< For a tensor: its extents, each "4", "H", "KV_LEN", or a free name.
   int32_t rank;                       ///< For a tensor: its number of axes.
   int32_t choices;                    ///< Number of mods that its elements choose between (CaptureInfo); 0: none.
+  int64_t is_sum;                     ///< For an output: 1 for a sum, which has a gradient; 0 for a maximum.
 } attnc_capture_info;
 /// Fills one capture. Tensors come first. Errors: an index out of range.
 ATTNC_API attnc_status attnc_mod_get_capture(const attnc_mod* mod, size_t index, attnc_capture_info* info);

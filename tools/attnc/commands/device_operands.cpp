@@ -109,7 +109,7 @@ Status DeviceOperands::place() {
   outputs.out = out;
   bool all = options.verify;
   if (all || options.lse || options.backward || options.output.empty()) outputs.lse = lse; // the digest prints it
-  if (options.rowMax || all && options.hasSoftmax) outputs.rowMax = rowMax;
+  if (options.rowMax || (all && options.hasSoftmax)) outputs.rowMax = rowMax;
   for (const auto& [name, value] : operands.reductions.all()) {
     HostTensor& host = result.gradients[name] = HostTensor::like(std::get<TensorView>(value));
     ATTNC_TRY_AS(placed, placeResult(host));

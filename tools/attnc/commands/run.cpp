@@ -86,7 +86,7 @@ std::string describeOperands(const HostOperands& operands) {
 Status writeResult(RunResult& result, const ProblemOptions& options, bool isRagged) {
   NamedTensors tensors;
   tensors["out"] = std::move(result.out);
-  if (options.lse || options.backward && result.hasSoftmax) tensors["lse"] = std::move(result.lse);
+  if (options.lse || (options.backward && result.hasSoftmax)) tensors["lse"] = std::move(result.lse);
   if (options.rowMax) tensors["row_max"] = std::move(result.rowMax);
   tensors.merge(result.gradients);
   tensors.merge(result.cache);

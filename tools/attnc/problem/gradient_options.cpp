@@ -13,12 +13,11 @@ namespace {
 
 const std::vector<std::string> kAll = {"all"}, kNone = {"none"};
 
-/// Returns the sum whose gradient this is.
+} // namespace
+
 std::string sumOf(const CaptureInfo& gradient) {
   return gradient.name.substr(0, gradient.name.size() - std::string_view("_gradient").size());
 }
-
-} // namespace
 
 void GradientOptions::addTo(CLI::App& command) {
   addRepeated(
@@ -56,12 +55,8 @@ Expected<std::set<std::string>> GradientOptions::wanted(const Mod& mod, bool ofO
   std::set<std::string> names(captures.begin(), captures.end());
   if (ofOutputs)
     for (const CaptureInfo& one : mod.reductionGradients()) names.erase(sumOf(one));
-  const auto isSum = [&](const CaptureInfo& output) {
-    const auto& sums = mod.reductionGradients();
-    return std::any_of(sums.begin(), sums.end(), [&](const CaptureInfo& one) { return sumOf(one) == output.name; });
-  };
   for (const CaptureInfo& one : mod.reductions())
-    if (names.count(one.name) && !isSum(one))
+    if (names.count(one.name) && !one.isSum)
       throw wrongUsage("--gradients", one.name + " is a maximum, which has no gradient",
                        "name sums of the mod, or captures");
   if (auto checked = checkGradients(mod, names); !checked) {

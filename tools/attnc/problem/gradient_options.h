@@ -12,6 +12,9 @@
 
 namespace attnc::cli {
 
+/// Returns the name of the sum whose gradient a capture holds.
+std::string sumOf(const CaptureInfo& gradient);
+
 struct GradientOptions {
   std::vector<std::string> captures = {"all"}; ///< names, also of sums, or a single "all" or "none"
   bool deterministic = false;

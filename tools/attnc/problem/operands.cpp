@@ -114,8 +114,14 @@ Status readOperands(const Mod& mod, const ProblemOptions& options, const Needed&
     if (auto node = file.extract(name); !node.empty()) tensor = std::move(node.mapped());
   });
   if (options.gradients.areNamed())
-    for (const CaptureInfo& gradient : ofOutputs)
-      if (!file.count(gradient.name)) return missing(gradient.name.c_str());
+    for (const CaptureInfo& gradient : mod.reductionGradients()) {
+      const bool isRead = llvm::any_of(ofOutputs, [&](const CaptureInfo& one) { return one.name == gradient.name; });
+      if (isRead && !file.count(gradient.name)) return missing(gradient.name.c_str());
+      if (!isRead && llvm::is_contained(read->names, gradient.name))
+        throw wrongUsage("--gradients",
+                         fmt::format("{} has {}, whose sum is not named", inQuotes(options.input), gradient.name),
+                         fmt::format("add {}, or take the tensor out of the file", sumOf(gradient)));
+    }
   if (options.sequences.kvLengths && !operands.kvLengths) return missing("kv_lengths");
   if (options.sequences.ragged && !operands.cuSeqlensQ) return missing("cu_seqlens_q");
   if (auto node = file.extract("dlse"); options.backward && !node.empty()) operands.dLse = std::move(node.mapped());

@@ -27,7 +27,7 @@ Shapes shapesOf(const HostOperands& operands, const ProblemOptions& options) {
   const auto& rows = operands.q.shape;
   shapes.outputs.out = TensorView::contiguous(nullptr, options.target.fp8.outOf(operands.q.dtype),
                                               {rows[0], rows[1], rows[2], operands.v.shape[3]});
-  if (options.rowMax || options.verify && options.hasSoftmax)
+  if (options.rowMax || (options.verify && options.hasSoftmax))
     shapes.outputs.rowMax = TensorView::contiguous(nullptr, DType::F32, {rows[0], rows[1], rows[2]});
   for (TensorView* view : {&shapes.operands.q, &shapes.operands.k, &shapes.operands.v}) view->data = nullptr;
   if (operands.vInK) putVInK(shapes.operands);

@@ -171,7 +171,7 @@ def _attend(q, k, v, mods, scale, sequences, wants_lse, deterministic=False):
     is_traced_here = torch.compiler.is_dynamo_compiling()
     if is_traced_here or is_recorded(q, k, v):
         if is_traced_here:  # our own score_mods, which may be joined with dropout
-            out, lse, _ = attend_in_graph(q, k, v, *mods, scale, sequences, is_joined=True)
+            out, lse, _ = attend_in_graph(q, k, v, *mods, scale, sequences, mods=None)
         else:
             out, lse, _ = attend_recorded(q, k, v, *mods, scale, sequences)
         return _cut(out, given), lse

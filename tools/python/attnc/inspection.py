@@ -26,7 +26,8 @@ def explain(
     `mod` is a Mod, or its text. `shape` is (B, H, HKV, Q_LEN, KV_LEN), or the two lengths. Default: (1, 16, 16, 8192,
     8192), with the lengths of the grid that the mod declares. `captures` maps the names of the mod's captures to numbers,
     or to tensors; default: they are drawn. With `training`, this is about the backward kernel. `gradients` names the
-    captures whose gradients it also computes; default: all that a gradient reaches. `arch` is a GPU architecture such as
+    captures whose gradients it also computes, and sums of the mod that have one; default: all that a gradient reaches, and
+    all sums. `arch` is a GPU architecture such as
     "sm_90a"; default: that of the GPU, or sm_90a if there is none. Compiles the kernel, or takes it from the cache. Raises
     ModError, RunError and ArgumentError."""
     if dtype not in DTYPES:

@@ -10,6 +10,7 @@ import warnings
 from ctypes import byref, pointer
 
 from ._calls import stack_level
+from ._ir_text import DIMS
 from ._library import DTYPE_NAMES, DTYPES, KINDS, Handle, check, compiler, library
 from ._spec import (
     MAX_RANK, BackwardOperands, BackwardOutputs, Capture, CaptureInfo, Define, Diagnostic, ModInfo, Operands, Outputs,
@@ -24,19 +25,22 @@ from .pictures import html_of, shown, unasked
 @dataclasses.dataclass(frozen=True)
 class CapturedValue:
     """A value that a mod needs at launch. `kind` is "tensor", "int", "float" or "bool". A tensor also has a dtype
-    ("f32") and extents ("4", "H", "KV_LEN", or a free name). If its elements choose mods, `choices` is their number."""
+    ("f32") and extents ("4", "H", "KV_LEN", or a free name). If its elements choose mods, `choices` is their number. `is_sum`: whether
+    it is an output of a mod that is a sum, and no maximum."""
 
     name: str
     kind: str
     dtype: str | None = None
     extents: tuple[str, ...] = ()
     choices: int = 0
+    is_sum: bool = False
 
     def __str__(self) -> str:
         """Returns the declaration: "bias: f32[H, KV_LEN]"."""
         return f"{self.name}: {self.kind if self.dtype is None else self.dtype + '[' + ', '.join(self.extents) + ']'}"
 
 
+SOME_ADDRESS = 1 << 20  # of captures, whose memory is not read before a launch
 _FUNCTIONS = "score_mod", "mask_mod", "prob_mod", "sink_mod", "weight_mod"
 
 
@@ -115,13 +119,27 @@ class Mod:
 
         `shape` is (B, H, HKV, Q_LEN, KV_LEN). `captures` maps the names of the mod's captures to numbers, or to tensors
         on the CPU. With `training`, this is about the backward kernel; `gradients` names the captures whose gradients it
-        also computes (the command's default is all that a gradient reaches). `arch` is a GPU architecture such as
+        also computes, and sums of the mod that have one (the command's default is all that a gradient reaches, and all
+        sums). `arch` is a GPU architecture such as
         "sm_90a"; the default is that of the current CUDA context. Compiles the kernel, or takes it from the cache, and
         needs no GPU. Raises RunError and ArgumentError."""
         array, keep = self._given(captures or {}, on_gpu=False)
-        launch = Launch({}, None, gradients=gradients if training else None)
-        preparation = self._settled(launch, shape, dtype, (head_dim, head_dim_v or head_dim), array, arch)
+        sums = [output.name for output in self.outputs if output.is_sum]
+        reads = training and not set(sums).isdisjoint(gradients)
+        given = self._and_gradients_of_sums(array, shape) if reads else array
+        launch = Launch({}, None, gradients=[name for name in gradients if name not in sums] if training else None)
+        preparation = self._settled(launch, shape, dtype, (head_dim, head_dim_v or head_dim), given, arch)
         return self._explained(preparation, array)
+
+    def _and_gradients_of_sums(self, captures, shape):
+        """Returns captures, followed by the gradients of all sums."""
+        lengths, all_of = dict(zip(DIMS, shape)), [*captures]
+        for output in self.outputs:
+            if output.is_sum:
+                gradient = _dense("f32", [lengths[extent] for extent in output.extents])
+                gradient.data = SOME_ADDRESS
+                all_of.append(Capture(name=f"{output.name}_gradient".encode(), tensor=pointer(gradient)))
+        return (Capture * len(all_of))(*all_of)
 
     def _explained(self, preparation, array):
         text = ctypes.c_char_p()
@@ -241,7 +259,7 @@ class Mod:
         if KINDS[info.kind] != "tensor":
             return CapturedValue(info.name.decode(), KINDS[info.kind])
         extents = tuple(info.extent[axis].decode() for axis in range(info.rank))
-        return CapturedValue(info.name.decode(), "tensor", DTYPE_NAMES[info.dtype], extents, info.choices)
+        return CapturedValue(info.name.decode(), "tensor", DTYPE_NAMES[info.dtype], extents, info.choices, bool(info.is_sum))
 
     def _warning(self, index):
         found = Diagnostic()

@@ -61,31 +61,44 @@ def parts(mod):
 _KEPT = {"B H KV_LEN": "kv", "B H Q_LEN": "q", "B H": "h"}
 
 
+def is_name(name):
+    """Whether it can be the name of an output."""  # in words that torch.compile traces
+    is_word = isinstance(name, str) and name.isascii() and name.isidentifier() and not name.startswith("_")
+    return is_word and not keyword.iskeyword(name)
+
+
 def functions_of(outputs):
-    """Returns what the outputs of an attention reduce, by their names in IR text. Raises TypeError and ValueError."""
+    """Returns what the outputs of an attention reduce, by their names in IR text, in its order. Raises TypeError and ValueError."""
     if not isinstance(outputs or {}, dict):
         raise TypeError(f"outputs is a {type(outputs).__name__}: give a dict, the outputs by their names")
     functions = {}
     for name, output in (outputs or {}).items():
         if not isinstance(output, Reduced):
             raise TypeError(f"output {name!r} is a {type(output).__name__}: give attnc.reduce_sum(f, axes) or reduce_max")
-        if not isinstance(name, str) or not re.fullmatch("[A-Za-z][A-Za-z0-9_]*", name) or keyword.iskeyword(name):
+        if not is_name(name):
             raise ValueError(f"output {name!r} has no name that a Python variable could have")
         if output.axes not in _KEPT:
             raise ValueError(f"output {name} is over {output.axes!r}: give one of {', '.join(map(repr, _KEPT))}")
         check_mod("output", output.function)
         functions[f"reduce_{output.kind}_{_KEPT[output.axes]}_{name}"] = output.function
-    return functions
+    return {name: functions[name] for name in sorted(functions)}
 
 
 def in_order(outputs):
     """Returns the names of the outputs of an attention, in the order in which its mod has them."""
-    return [name for _, name in sorted(zip(functions_of(outputs), outputs))]
+    return [name.split("_", 3)[3] for name in functions_of(outputs)]
+
+
+def aux_type(*names):
+    """Returns the type of an auxiliary output with these members. Its values can be pickled."""
+    return _aux_type(names)
+
+
+aux_type._dynamo_marked_constant = True  # torch.compile calls it while it traces
 
 
 @functools.lru_cache(maxsize=1024)
-def aux_type(*names):
-    """Returns the type of an auxiliary output with these members. Its values can be pickled."""
+def _aux_type(names):
     made = collections.namedtuple("AuxOutput", names, module=__name__)
     made.__reduce__ = lambda self: (_aux_output, (self._fields, *self))
     return made

@@ -310,7 +310,7 @@ def _attend(query, key, value, softcap, bias, dropout_p, sinks, mask_mod, mask, 
     scale = head_dim**-0.5 if scaling is None else float(scaling)
     if is_traced_here or is_recorded(query, key, value):
         if is_traced_here:  # our own score_mods, which may be joined with dropout and sinks
-            return attend_in_graph(query, key, value, changed(), mask_mod, scale, sequences, is_joined=True)[0]
+            return attend_in_graph(query, key, value, changed(), mask_mod, scale, sequences, mods=None)[0]
         return attend_recorded(query, key, value, changed(), mask_mod, scale, sequences)[0]
     if sequences.cu_seqlens_q is not None:
         batch = sequences.cu_seqlens_q.shape[0] - 1

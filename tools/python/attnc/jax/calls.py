@@ -18,7 +18,7 @@ from .._cpu_notice import tell_of_cpu
 from .._ir_text import DIMS
 from .._library import check, compiler, library
 from ..launch import Launch
-from ..mod import Mod, _dense
+from ..mod import SOME_ADDRESS, Mod, _dense
 
 # Operands: q, k, v and captured arrays. Results: out, lse, outputs of the mod. Parameters: `mods`, `scale`.
 attention_p = Primitive("attnc_attention")
@@ -33,7 +33,6 @@ tangents_p = Primitive("attnc_attention_tangents")
 # lse, and of the results of attention_backward_p. Mods have no outputs.
 backward_tangents_p = Primitive("attnc_attention_backward_tangents")
 _OPERANDS = {attention_p: 3, attention_backward_p: 6, tangents_p: 5, backward_tangents_p: 6}  # before dlse and what follows
-_SOME_ADDRESS = 1 << 20  # of captures, whose memory is not read before a launch
 
 
 @functools.lru_cache(maxsize=1024)
@@ -50,7 +49,7 @@ def outputs_of(mods):
 
 def sums_of(mods):
     """Returns the names of the sums among the outputs of mods. Maxima come before them."""
-    return [*outputs_of(mods)][mods.text.count("\noutput reduce_max_") :]
+    return [output.name for output in mod_of(mods.text).outputs if output.is_sum]
 
 
 def rows_before(primitive, mods, has_dlse=False):
@@ -254,7 +253,7 @@ def _workspace_bytes(mods, names, avals, gradients, has_dlse, has_tangents, redu
     captures = (c.Capture * len(names))(*(c.Capture(name=name.encode()) for name in names))
     for entry, aval in zip(captures, others[len(others) - len(names) :]):
         tensor = _dense(DTYPE_NAMES[str(aval.dtype)], aval.shape)
-        tensor.data = _SOME_ADDRESS
+        tensor.data = SOME_ADDRESS
         entry.tensor = ctypes.pointer(tensor)
     preparation = mod_of(mods.text)._settled(
         Launch({}, None, gradients=() if has_tangents and gradients is None else gradients), mods.problem, DTYPE_NAMES[str(q.dtype)], (q.shape[3], v.shape[3]), captures,

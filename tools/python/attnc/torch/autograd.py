@@ -2,8 +2,8 @@
 
 import torch
 
-from .calls import call_of, made_for, rows_of, run_backward
-from .derivatives import gradients_of
+from .calls import OF_MAXIMUM, made_for, rows_of, run_backward
+from .derivatives import check_once, gradients_of
 from .kernels import found_call, kind_of
 from .tracing import transform
 
@@ -16,30 +16,24 @@ class _Attention(torch.autograd.Function):
         ctx.call, ctx.launch = call, launch
         ctx.save_for_backward(q, k, v, out, lse, *captured)
         ctx.set_materialize_grads(False)
-        fixed = [*(reduced and reduced[: call.maxima]), *([] if row_max is None else [row_max])]
-        if fixed:
-            ctx.mark_non_differentiable(*fixed)
+        if row_max is not None:
+            ctx.mark_non_differentiable(row_max)
         return out, lse, row_max, *reduced
 
     @staticmethod
     def backward(ctx, dout, dlse, _, *dreduced):
         q, k, v, out, lse, *captured = ctx.saved_tensors
-        of_outputs = any([x is not None for x in dreduced])
-        if dout is None and dlse is None and not of_outputs:
+        call, launch = ctx.call, ctx.launch
+        if any([x is not None for x in dreduced[: call.maxima]]):
+            raise NotImplementedError(OF_MAXIMUM)
+        if dout is None and dlse is None and not any([x is not None for x in dreduced]):
             return (None,) * (5 + len(captured))
-        if of_outputs and (torch.is_grad_enabled() or transform() is not None):
-            raise NotImplementedError("gradients of outputs of a mod are not differentiated again: leave create_graph out")
         if torch.is_grad_enabled() or transform() is not None:
-            return None, None, *gradients_of(ctx.launch, ctx.call.names, dout, dlse, out, lse, q, k, v, *captured)
-        captures, call = dict(zip(ctx.call.names, captured)), ctx.call
-        if of_outputs:  # kernels that take no part in other backward passes
-            given = call.gradients_of_outputs(dreduced, q)
-            if taken := sorted(given.keys() & captures.keys()):
-                raise ValueError(f"{taken[0]} is captured, and is the name of an output's gradient: rename one of them")
-            captures |= given
-            call = call_of(ctx.launch, q, k, v, captures)
-        results, found = run_backward(call, ctx.launch, q, k, v, captures, out, lse, dout, dlse)
-        return None, None, *results, *[found.get(name) for name in ctx.call.names]
+            check_once(dreduced)
+            return None, None, *gradients_of(launch, call.names, dout, dlse, out, lse, q, k, v, *captured)
+        captures = dict(zip(call.names, captured))
+        results, found = run_backward(call, launch, q, k, v, captures, out, lse, dout, dlse, of_outputs=dreduced)
+        return None, None, *results, *[found.get(name) for name in call.names]
 
 
 # Without what torch.autograd.Function does for transforms of torch.func, which do not come here.

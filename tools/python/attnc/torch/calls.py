@@ -8,6 +8,7 @@ from .fp8 import Fp8Call
 from .kernels import ALIGNMENT, Call, bind_context, found_call, kind_of, like, made_call
 
 _empty_like = torch.empty_like
+OF_MAXIMUM = "a maximum has no gradient: take the loss of a sum, or call detach() on the output"
 
 
 def rows_of(tensor):
@@ -33,9 +34,18 @@ def made_for(kind, launch, q, k, v, captures, make=None):
     return call
 
 
-def run_backward(call, launch, q, k, v, captures, out, lse, dout, dlse, into=None):
+def run_backward(call, launch, q, k, v, captures, out, lse, dout, dlse, into=None, of_outputs=()):
     """Returns (dq, dk, dv), and the gradients of captures, by name. Tensors of `into` are written if they have the
-    strides that kernels write."""
+    strides that kernels write. `of_outputs`: gradients of the mod's outputs; None: 0."""
+    for x in of_outputs[: call.maxima]:
+        if x is not None:  # graphs have gradients of all their results, which may be 0
+            torch._assert_async(~x.any(), OF_MAXIMUM)
+    if any([x is not None for x in of_outputs[call.maxima :]]):  # kernels that take no part in other backward passes
+        given = call.gradients_of_outputs(of_outputs, q)
+        if taken := sorted(given.keys() & captures.keys()):
+            raise ValueError(f"{taken[0]} is captured, and is the name of an output's gradient: rename one of them")
+        captures = {**captures, **given}
+        call = call_of(launch, q, k, v, captures)
     results = _empty_like(q), _empty_like(k), _empty_like(v)
     if into is not None:
         results = [y if x.stride() != y.stride() else x for x, y in zip(into, results)]

@@ -119,6 +119,12 @@ def refuse_graph(*_, **__):
     )
 
 
+def check_once(of_outputs):
+    """Raises NotImplementedError if a mod's outputs have gradients, in a backward pass that is differentiated again."""
+    if any([x is not None for x in of_outputs]):
+        raise NotImplementedError("gradients of outputs of a mod are not differentiated again: leave create_graph out")
+
+
 def _check(launch, *tensors):
     if get_proxy_mode() is not None or is_jit_tracing() or any([isinstance(x, FakeTensor) for x in tensors]):
         refuse_graph()

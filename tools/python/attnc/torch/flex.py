@@ -1,6 +1,5 @@
 """FlexAttention's interface: flex_attention with PyTorch's signature, over attnc."""
 
-import functools
 import typing
 
 import torch
@@ -11,7 +10,7 @@ from .._diagnostics import check_heads, check_mask_sizes, check_mod, other_lengt
 from .._suspicions import warn_of_mask
 from ..launch import ALIGNED, OPTIONS, Launch, members_of
 from ..prob_mods import (
-    aux_type, check_dropout, check_outputs, check_weight_mod, dropped, functions_of, in_order, joined,
+    aux_type, check_dropout, check_outputs, check_weight_mod, dropped, in_order, joined,
 )  # fmt: skip
 from .autograd import attend, attend_by, is_current, resolved, wanted_by
 from .block_mask import form_of, has_lists, mask_mod_of
@@ -259,8 +258,8 @@ def flex_attention(
 
     `outputs` maps names to attnc.reduce_sum(f, axes) or attnc.reduce_max(f, axes) of f(prob, score, b, h, q_idx, kv_idx):
     sums and maxima over live scores, float32, with the axes "B H KV_LEN", "B H Q_LEN" or "B H". They need `return_aux`,
-    and the auxiliary output has them by name. They break a graph of torch.compile. Sums have gradients. A
-    backward pass that meets a maximum raises NotImplementedError.
+    and the auxiliary output has them by name. Sums have gradients. A backward pass that meets a maximum raises
+    NotImplementedError, one of a graph RuntimeError.
 
     `kernel_options` take the names of attnc_prepare_options in C. "tile" and "backward_tile" are the kernels' tiles, in the
     spelling of `attnc tune`, and "low_rank_error" says how far a low-rank term of score_mod may be off, as a part of its
@@ -276,14 +275,14 @@ def flex_attention(
     "fp8" does not take.
     """
     given, result_dtype = (query, key, value), None
-    is_joined = prob_mod is not None or sink_mod is not None or bool(dropout_p) or weight_mod is not None
     if weight_mod is not None:
         has_max = return_aux is not None and bool(return_aux.max_scores)
         wants_lse = return_lse or return_aux is not None and return_aux.lse
         check_weight_mod(prob_mod, dropout_p, sink_mod, wants_lse, has_max, outputs)
     if outputs:
-        _check_outputs(outputs, return_aux, kernel_options)
-    if is_joined:
+        check_reduced(outputs, return_aux, kernel_options)
+    mods = 4 if weight_mod is not None else 3 if sink_mod is not None else 2 if prob_mod is not None or dropout_p else 1
+    if mods > 1:
         score_mod = with_prob(score_mod, prob_mod, dropout_p, seed_like, query, sink_mod, weight_mod)
     is_traced_here = torch.compiler.is_dynamo_compiling()
     wants_lse, wants_max = return_lse or return_aux is not None, return_aux is not None and return_aux.max_scores
@@ -309,13 +308,11 @@ def flex_attention(
     if is_traced_here or is_recorded_here or query.is_nested:
         _check_classes(query, key, value)
     options, fp8 = _options_of(kernel_options)
-    if is_traced_here and (not is_traced or options or outputs):  # this breaks the graph
+    if is_traced_here and (not is_traced or options):  # this breaks the graph
         return _outside_of_graphs(
             *given, score_mod, block_mask, scale, enable_gqa, return_lse, kernel_options, return_aux=return_aux,
             outputs=outputs,
         )  # fmt: skip
-    if outputs and is_recorded_here:
-        raise NotImplementedError("outputs are computed by plain calls: not under make_fx, torch.export or torch.func")
     if _is_any_autocast_enabled():
         query, key, value = autocast(query, key, value)
     _check_results(return_lse, return_aux)
@@ -337,9 +334,9 @@ def flex_attention(
     scale = default_scale if scale is None else float(scale)
     if is_traced_here or is_recorded_here:
         _check(query, key, value, enable_gqa, block_mask)
-        options = {"wants_max": wants_max, "fp8": fp8}
+        options = {"wants_max": wants_max, "fp8": fp8, "outputs": outputs}
         if is_traced_here:
-            results = attend_in_graph(query, key, value, score_mod, mask_mod, scale, is_joined=is_joined, **options)
+            results = attend_in_graph(query, key, value, score_mod, mask_mod, scale, mods=mods, **options)
         else:
             results = attend_recorded(query, key, value, score_mod, mask_mod, scale, **options)
     else:
@@ -359,10 +356,6 @@ def flex_attention(
         check, operands = (_check, query, key, value, enable_gqa, block_mask), (query, key, value)
         seen = None if look is None else lambda call: remember(look, operands, translation, launch, default_scale, call)
         results = attend(launch, query, key, value, captures, wants_lse, check, seen)
-        if outputs and launch.gradients is not None:
-            maxima = sum(name.startswith("reduce_max") for name in functions_of(outputs))  # the first outputs
-            fixed = [_NoGradient.apply(x, results[0]) for x in results[3 : 3 + maxima]]
-            results = *results[:3], *fixed, *results[3 + maxima :]
     if result_dtype is not None:
         results = results[0].to(result_dtype), *results[1:]
     return _returned(results, return_lse, return_aux, outputs)
@@ -378,23 +371,8 @@ def _returned(results, return_lse, return_aux, outputs=None):
     return (out, lse) if return_lse else out
 
 
-class _NoGradient(torch.autograd.Function):
-    """The identity of a maximum. `out`: what has the gradients of the same pass."""
-
-    @staticmethod
-    def forward(ctx, output, out):
-        ctx.set_materialize_grads(False)
-        ctx.mark_dirty(output)
-        return output
-
-    @staticmethod
-    def backward(ctx, gradient):
-        if gradient is None:
-            return None, None
-        raise NotImplementedError("a maximum has no gradient: take the loss of a sum, or call detach() on the output")
-
-
-def _check_outputs(outputs, return_aux, kernel_options):
+def check_reduced(outputs, return_aux, kernel_options):
+    """Raises TypeError, ValueError and NotImplementedError for outputs that cannot be returned."""
     check_outputs(outputs, AuxOutput._fields)
     if return_aux is None:
         raise ValueError("outputs are given without return_aux, which returns them: return_aux=AuxRequest()")

@@ -136,7 +136,7 @@ def _scaled(launch, of_q, of_k, of_v):
 class Fp8Call:
     """As Call: forward passes over rounded operands, and backward passes at these."""
 
-    needs_rows = False
+    needs_rows, maxima = False, 0
 
     def __init__(self, launch, q, k, v, tensors):
         self.span, self.gradients, self.is_on_gpu = launch.fp8, launch.gradients, q.is_cuda

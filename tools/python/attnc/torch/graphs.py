@@ -26,7 +26,7 @@ from torch.fx.experimental.proxy_tensor import ProxyTorchDispatchMode, get_proxy
 from .._diagnostics import of_result
 from .._ir_text import DIMS
 from ..launch import ALIGNED, Launch, Sequences
-from ..prob_mods import joined
+from ..prob_mods import functions_of, joined
 from .calls import rows_of
 from .derivatives import refuse_graph
 from .guards import describe
@@ -42,16 +42,19 @@ class _InGraph(HigherOrderOperator):
 
     @torch._disable_dynamo
     def __call__(self, query, key, value, score_mod, mask, scale, options, score_captures=(), mask_captures=()):
-        """`mask` is (kv_lengths, cu_seqlens, longest) as of attnc::attention, and mask_mod. `options` are members of a
-        Launch, and `is_joined` as of attend_in_graph(). When traced, the mods are graph modules, followed by their captured tensors and by numbers that may
-        change."""
-        kv_lengths, cu_seqlens, longest, mask_mod = mask
+        """`mask` is (kv_lengths, cu_seqlens, longest) as of attnc::attention, the place of scores as of _with_outputs(), and
+        mask_mod. `options` are members of a Launch, `mods` as of attend_in_graph(), and the `names` of outputs in IR text. When traced,
+        the mods are graph modules, followed by their captured tensors and by numbers that may change."""
+        kv_lengths, cu_seqlens, longest, _, mask_mod = mask
         if not all(isinstance(mod, torch.fx.GraphModule) for mod in (score_mod, mask_mod)):
-            options = {name: option for name, option in options.items() if name != "is_joined"}
+            options, outputs = {name: option for name, option in options.items() if name not in ("mods", "names")}, None
+            if getattr(score_mod, "__code__", None) is _CODE_WITH_OUTPUTS:
+                held = dict(zip(_CODE_WITH_OUTPUTS.co_freevars, score_mod.__closure__))
+                score_mod, outputs = held["score_mod"].cell_contents, held["outputs"].cell_contents
             return attend_recorded(
                 query, key, value, None if score_mod is _identity else score_mod,
                 None if mask_mod is _everything else mask_mod, scale,
-                Sequences(kv_lengths=kv_lengths, cu_seqlens_q=cu_seqlens, max_q_len=longest), **options,
+                Sequences(kv_lengths=kv_lengths, cu_seqlens_q=cu_seqlens, max_q_len=longest), outputs, **options,
             )  # fmt: skip
         return super().__call__(query, key, value, score_mod, mask, scale, options, score_captures, mask_captures)
 
@@ -64,12 +67,31 @@ def _everything(b, h, q_idx, kv_idx):
     return q_idx >= 0
 
 
+def _with_outputs(score_mod, outputs, scores):
+    """Returns what goes where a score_mod goes, with further results: values of outputs, by their names in IR text. Weights
+    of the softmax take the place of its score, and `scores`, a captured tensor, that of scores."""
+
+    def all_of(score, b, h, q_idx, kv_idx):
+        changed = score_mod(score, b, h, q_idx, kv_idx)
+        changed = changed if isinstance(changed, tuple) else (changed,)
+        return *changed, *[each(score, scores, b, h, q_idx, kv_idx) for each in functions_of(outputs).values()]
+
+    return all_of
+
+
+_CODE_WITH_OUTPUTS = _with_outputs(_identity, {}, None).__code__
+
+
+def _result(graph):
+    """Returns the result or results of a traced mod."""
+    return graph.graph.output_node().args[0]
+
+
 def _is_identity(graph):
     """Whether a traced score_mod returns its score."""
-    nodes = list(graph.graph.nodes)
-    result = nodes[-1].args[0]
+    result = _result(graph)
     result = result[0] if isinstance(result, (tuple, list)) else result
-    return result is nodes[0]
+    return result is next(iter(graph.graph.nodes))
 
 
 def _stand_in(tensor, size_of=int):
@@ -154,14 +176,15 @@ def _names(traced, count):
 _translated = weakref.WeakKeyDictionary()  # traced mask_mod -> {its use: translation}
 
 
-def _translation(score_mod, mask_mod, score_captures, mask_captures, problem):
-    """Returns the plan of traced mods. Its captures are places among all captured tensors."""
+def _translation(score_mod, mask_mod, score_captures, mask_captures, problem, outputs=(), scores=None):
+    """Returns the plan of traced mods. Its captures are places among all captured tensors. `outputs`: the names, in IR text,
+    of the last results of score_mod, where the captured tensor of the place `scores` stands for scores."""
     captures = *score_captures, *mask_captures
     form_of = lambda sizes: tuple(size.node.expr if _is_symbolic(size) else int(size) for size in sizes)  # noqa: E731
     kinds = tuple((x.dtype, form_of(x.shape), form_of(x.stride())) for x in captures)
     # A tensor that is captured twice occurs once.
     first = tuple(next(at for at, y in enumerate(captures) if y is x) for x in captures)
-    key = (id(score_mod), kinds, first, form_of(problem))
+    key = (id(score_mod), kinds, first, form_of(problem), outputs, scores)
     of_mask = _translated.setdefault(mask_mod, {})
     found = of_mask.get(key)
     if found is None or found[0]() is not score_mod:
@@ -170,29 +193,39 @@ def _translation(score_mod, mask_mod, score_captures, mask_captures, problem):
             stand_ins = [stand_ins[at] for at in first]
             of_score, of_mask = stand_ins[: len(score_captures)], stand_ins[len(score_captures) :]
             score = None if _is_identity(score_mod) else _traced(score_mod, of_score)
-            others = (_traced(score_mod, of_score, at) if _has(score_mod, at) else None for at in (1, 2, 3))
+            mods = _count(score_mod) - len(outputs)
+            others = (_traced(score_mod, of_score, at) if _has(score_mod, at, mods) else None for at in (1, 2, 3))
             score = joined(score, *others)
+            reduced = {name: _output(score_mod, of_score, mods + at, scores) for at, name in enumerate(outputs)}
             names = _names(score_mod, len(score_captures)) + _names(mask_mod, len(mask_captures))
-            return translate_traced(score, _traced(mask_mod, of_mask), stand_ins, names)
+            return translate_traced(score, _traced(mask_mod, of_mask), stand_ins, names, reduced=reduced)
 
         plan = _in_thread(lambda: _plan_for(captures, problem, translated))
         found = of_mask[key] = weakref.ref(score_mod), plan
     return found[1]
 
 
-def _has(graph, at):
-    """Whether a traced mod is that of joined(), and has the result `at`; one that is the score itself is no prob_mod or
-    sink_mod, and may be a weight_mod."""
-    first, *_, last = graph.graph.nodes
-    result = last.args[0]
-    return isinstance(result, (tuple, list)) and len(result) > at and (at == 3 or result[at] is not first)
+def _has(graph, at, mods):
+    """Whether a traced mod is that of joined() of so many mods, and has the result `at`; one that is the score itself is no
+    prob_mod or sink_mod, and may be a weight_mod."""
+    return mods > at and (at == 3 or _result(graph)[at] is not next(iter(graph.graph.nodes)))
 
 
-def _check_one_result(graph):
-    """Raises UntranslatableError if a traced score_mod, which is not that of joined(), returns several values."""
-    result = list(graph.graph.nodes)[-1].args[0]
-    if isinstance(result, (tuple, list)) and len(result) != 1:
-        raise of_result(None, "score_mod", "score-result", "a tuple" if isinstance(result, tuple) else "a list")
+def _count(graph):
+    """Returns the number of results of a traced mod."""
+    result = _result(graph)
+    return len(result) if isinstance(result, (tuple, list)) else 1
+
+
+def _output(graph, captures, at, scores):
+    """Returns the function of an output, of prob, score and positions: one result of a traced mod over captures."""
+
+    def mod(prob, score, *positions):
+        given = [score if place == scores else x for place, x in enumerate(captures)]
+        return graph(prob, *positions, *given)[at]
+
+    mod.__wrapped__ = graph  # whose code it is
+    return mod
 
 
 def _traced(graph, captures, at=0):
@@ -240,16 +273,19 @@ def _extents(query, key):
 
 def _lowered(query, key, value, score_mod, mask, scale, options, score_captures=(), mask_captures=()):
     """Returns attnc::attention of traced mods."""
-    kv_lengths, cu_seqlens, longest, mask_mod = mask
+    kv_lengths, cu_seqlens, longest, scores, mask_mod = mask
     options = dict(options)
-    if not options.pop("is_joined"):
-        _check_one_result(score_mod)
+    mods, names = options.pop("mods"), options.pop("names")
+    if mods is not None and _count(score_mod) != mods + len(names):
+        result = _result(score_mod)
+        raise of_result(None, "score_mod", "score-result", "a tuple" if isinstance(result, tuple) else "a list")
+    scores = next((place for place, x in enumerate(score_captures) if x is scores), None)
     query, key, value = rows_of(query), rows_of(key), rows_of(value)
     problem = _extents(query, key)
     score_captures, mask_captures = (
         [_tensor_of(x, query.device) for x in captures] for captures in (score_captures, mask_captures)
     )
-    plan = _translation(score_mod, mask_mod, score_captures, mask_captures, problem)
+    plan = _translation(score_mod, mask_mod, score_captures, mask_captures, problem, names, scores)
     captures = [*score_captures, *mask_captures]
     sequences = Sequences(kv_lengths=kv_lengths, cu_seqlens_q=cu_seqlens, max_q_len=longest)
     launch = Launch(plan.numbers, scale, ANEW, sequences, mod=plan.text, **options)
@@ -311,14 +347,17 @@ def _traced_class(known, base):
 is_traced = _is_traced()
 
 
-def attend_in_graph(query, key, value, score_mod, mask_mod, scale, sequences=ALIGNED, is_joined=False, **options):
-    """Returns (out, lse, row_max), as attend() does. `is_joined`: whether score_mod is that of joined(), and has further
-    results. `options` are other members of a Launch."""
-    return in_graph(
-        query, key, value, _identity if score_mod is None else score_mod,
-        (sequences.kv_lengths, sequences.cu_seqlens_q, sequences.max_q_len, _everything if mask_mod is None else mask_mod),
-        scale, {"is_joined": is_joined, **options},
-    )  # fmt: skip
+def attend_in_graph(query, key, value, score_mod, mask_mod, scale, sequences=ALIGNED, mods=1, outputs=None, **options):
+    """Returns (out, lse, row_max) and outputs, as attend() does. `mods`: the number of results of score_mod, which is then
+    that of joined(); None: unknown. `options` are other members of a Launch."""
+    score_mod, scores = _identity if score_mod is None else score_mod, None
+    if outputs:
+        scores = query.new_empty((), dtype=torch.float32)
+        score_mod = _with_outputs(score_mod, outputs, scores)
+    mask_mod = _everything if mask_mod is None else mask_mod
+    mask = sequences.kv_lengths, sequences.cu_seqlens_q, sequences.max_q_len, scores, mask_mod
+    options |= {"mods": mods, "names": tuple(functions_of(outputs))}
+    return in_graph(query, key, value, score_mod, mask, scale, options)
 
 
 _WITH_MEMORY = {torch.Tensor, torch.nn.Parameter}
@@ -329,24 +368,25 @@ def is_recorded(*tensors):
     return is_watched() or not _WITH_MEMORY.issuperset(map(type, tensors))
 
 
-def attend_recorded(query, key, value, score_mod, mask_mod, scale, sequences=ALIGNED, **options):
+def attend_recorded(query, key, value, score_mod, mask_mod, scale, sequences=ALIGNED, outputs=None, **options):
     """Returns what attend_in_graph() does, through the operator. Raises UntranslatableError if a mod reads
     the number in a captured tensor that is recorded, and NotImplementedError for derivatives of other derivatives in graphs."""
     device = query.device
     are_values_recorded = get_proxy_mode() is not None or is_jit_tracing() or transform() is not None
 
     def translated():
-        functions = [function for function in (score_mod, mask_mod) if function is not None]
+        reduced = functions_of(outputs)
+        functions = [function for function in (score_mod, mask_mod, *reduced.values()) if function is not None]
         problem = _extents(query, key)
         description = describe(*functions)
         captured = description.tensors
         if not captured or not are_values_recorded and _WITH_MEMORY.issuperset(map(type, (query, *captured))):
-            translation = translate(score_mod, mask_mod, device=device, problem=problem)
+            translation = translate(score_mod, mask_mod, device=device, problem=problem, outputs=outputs)
             return translation.plan, translation.captured, translation.given()[2]
         plan = _plan_for(
             captured, problem,
             lambda stand_ins: translate_traced(
-                score_mod, mask_mod, stand_ins, description.names, {id(x): y for x, y in zip(captured, stand_ins)}
+                score_mod, mask_mod, stand_ins, description.names, {id(x): y for x, y in zip(captured, stand_ins)}, reduced
             ),
         )  # fmt: skip
         return plan, captured, plan.numbers

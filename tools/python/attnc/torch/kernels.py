@@ -52,6 +52,12 @@ def mod_of(text):
     return Mod.parse_ir(text, name="<torch>")
 
 
+def shapes_of_outputs(mod, q, k):
+    """Returns the shapes of a mod's outputs, in order."""
+    lengths = {"B": q.shape[0], "H": q.shape[1], "Q_LEN": q.shape[2], "KV_LEN": k.shape[2]}
+    return [tuple(lengths[name] for name in output.extents) for output in mod.outputs]
+
+
 def check_dtype(name, tensor):
     """Raises ValueError for an operand in whose dtype attnc does not compute."""
     if tensor.dtype not in (torch.bfloat16, torch.float16, torch.float32):
@@ -130,9 +136,8 @@ class Call:
         rows = torch.empty(self.rows[0], dtype=torch.float32, device="meta")
         self.of_sequences = [place for place, item in enumerate(sequences) if isinstance(item, torch.Tensor)]
         given = [sequences[place] for place in self.of_sequences]
-        lengths = {"B": batch, "H": heads, "Q_LEN": q_len, "KV_LEN": k.shape[2]}
-        self.reduced = [tuple(lengths[name] for name in output.extents) for output in self.mod.outputs]  # shapes
-        self.maxima = launch.mod.count("\noutput reduce_max_")  # of outputs, the first ones
+        self.reduced = shapes_of_outputs(self.mod, q, k)
+        self.maxima = sum(not output.is_sum for output in self.mod.outputs)  # the first ones
         reduced = [torch.empty(shape, dtype=torch.float32, device="meta") for shape in self.reduced]
         # In the order in which forward() and backward() set their addresses.
         self.views = Views([q, k, v, out, rows, rows, *given, *tensors.values(), *reduced])

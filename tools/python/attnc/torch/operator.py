@@ -12,10 +12,10 @@ import torch
 from ..launch import Launch, Sequences
 from .autograd import wanted_by
 from .calls import call_of, run_backward
-from .derivatives import Attention, applied, gradients_of, is_transformed, refuse_graph
+from .derivatives import Attention, applied, check_once, gradients_of, is_transformed, refuse_graph
 from .block_mask import Lists
 from .fp8 import SPANS
-from .kernels import ANEW, like, mod_of
+from .kernels import ANEW, like, mod_of, shapes_of_outputs
 from .tracing import transform
 
 
@@ -60,19 +60,25 @@ def _launch_of(arguments, lists=None, out=None):
 
 
 def attention_of(launch, q, k, v, captures):
-    """Returns attnc::attention of a launch, with gradients of whatever requires one, and what transforms of torch.func ask.
-    """
+    """Returns (out, lse, row_max) and the mod's outputs, of attnc::attention of a launch, with gradients of whatever
+    requires one, and what transforms of torch.func ask."""
     if is_transformed(q, k, v, *captures.values()):
+        if mod_of(launch.mod).outputs:
+            raise NotImplementedError("outputs of a mod are not computed under transforms of torch.func and in forward mode")
         launch = dataclasses.replace(launch, deterministic=torch.are_deterministic_algorithms_enabled())
         return applied(Attention, launch, tuple(captures), None, q, k, v, *captures.values())
     (tensors, numbers), sequences = _names_of(launch.mod), launch.sequences
     captures = {name: captures[name] for name in tensors}
     gradients, _ = wanted_by(q, k, v, captures)
     scalars, wanted = [float(launch.numbers[name]) for name in numbers], None if gradients is None else " ".join(gradients)
-    return attention_op(
+    operands = (
         line_of(launch.mod), q, k, v, [*captures.values()], scalars, launch.scale, wanted, launch.wants_max,
         sequences.kv_lengths, sequences.cu_seqlens_q, sequences.max_q_len, launch.fp8,
     )  # fmt: skip
+    if not mod_of(launch.mod).outputs:
+        return attention_op(*operands)
+    *results, reduced = torch.ops.attnc.attention_with_outputs(*operands)
+    return *results, *reduced
 
 
 # Not torch.library.custom_op, whose wrappers take the host half as long again as the operator.
@@ -90,40 +96,45 @@ class _Library(torch.library.Library):
 
 _library = _Library("attnc", "FRAGMENT")
 _library.define(f"attention({_OF_ATTENTION}) -> (Tensor, Tensor, Tensor)")
-_library.define(f"attention_backward({_OF_ATTENTION}, Tensor out, Tensor lse, Tensor dout, Tensor? dlse) -> Tensor[]")
+_library.define(f"attention_with_outputs({_OF_ATTENTION}) -> (Tensor, Tensor, Tensor, Tensor[])")
+_library.define(
+    f"attention_backward({_OF_ATTENTION}, Tensor out, Tensor lse, Tensor dout, Tensor? dlse, Tensor?[] of_outputs) -> Tensor[]"
+)
 attention_op, attention_backward_op = torch.ops.attnc.attention.default, torch.ops.attnc.attention_backward.default
 
 
-def _attention(*arguments):
-    """Returns (out, lse, row_max) of a mod in IR text, which may be in the form of line_of(). row_max is empty unless
-    `wants_max`. Captured tensors and scalars come in the order of their declarations in the text. `wanted` holds the
+def _attention_with_outputs(*arguments):
+    """Returns (out, lse, row_max, outputs) of a mod in IR text, which may be in the form of line_of(). row_max is empty unless
+    `wants_max`. `outputs` are those that the mod declares, in order; attnc::attention returns no `outputs`. Captured tensors and scalars come in the order of their declarations in the text. `wanted` holds the
     names of captured tensors that want gradients, separated by spaces; None: no tensor has one. `kv_lengths`: i32 [B],
     the lengths of a cache; queries stand at its last keys. `cu_seqlens`: i32, of a ragged batch, whose longest sequence
     has `longest` rows (0: unknown). `fp8`: q, k and v are rounded to e4m3, with a scale for each "head", "block" of 128
     rows or "row". Rows of q, k and v are dense."""
     launch, (q, k, v, captures) = _launch_of(arguments)
     call = call_of(launch, q, k, v, captures)
-    out, lse, row_max = call.outcome(q, v)
-    call.forward(launch, q, k, v, captures.values(), out, lse, row_max)
-    return out, lse, lse.new_empty(0) if row_max is None else row_max
+    (out, lse, row_max), reduced = call.outcome(q, v), call.outputs_of_mod(q)
+    call.forward(launch, q, k, v, captures.values(), out, lse, row_max, reduced)
+    return out, lse, lse.new_empty(0) if row_max is None else row_max, [*reduced]
 
 
-def _fake_attention(*arguments):
-    launch, (q, _, v, _) = _launch_of(arguments)
+def _fake_with_outputs(*arguments):
+    launch, (q, k, v, _) = _launch_of(arguments)
     lse = q.new_empty(q.shape[:3], dtype=torch.float32)
-    return like(q, v.shape[-1]), lse, torch.empty_like(lse) if launch.wants_max else lse.new_empty(0)
+    reduced = [lse.new_empty(shape) for shape in shapes_of_outputs(mod_of(launch.mod), q, k)]
+    return like(q, v.shape[-1]), lse, torch.empty_like(lse) if launch.wants_max else lse.new_empty(0), reduced
 
 
 def _attention_backward(*arguments):
     """Returns the gradients of q, k and v, and of the captured tensors in `wanted`."""
-    *arguments, out, lse, dout, dlse = arguments
+    *arguments, out, lse, dout, dlse, of_outputs = arguments
     launch, operands = _launch_of(arguments)
-    results, found = run_backward(call_of(launch, *operands), launch, *operands, out, lse, dout, dlse)
+    call = call_of(launch, *operands)
+    results, found = run_backward(call, launch, *operands, out, lse, dout, dlse, of_outputs=of_outputs)
     return [*results, *found.values()]
 
 
 def _fake_attention_backward(*arguments):
-    launch, (*qkv, captures) = _launch_of(arguments[:-4])
+    launch, (*qkv, captures) = _launch_of(arguments[:-5])
     return [torch.empty_like(x) for x in (*qkv, *map(captures.get, launch.gradients))]
 
 
@@ -134,7 +145,7 @@ def _save(ctx, inputs, output):
     ctx.set_materialize_grads(False)
 
 
-def _backward(ctx, dout, dlse, _):
+def _backward(ctx, dout, dlse, _, of_outputs=()):
     q, k, v, out, lse, kv_lengths, cu_seqlens, *captured = ctx.saved_tensors
     text, numbers, *others = ctx.saved
     scalars, _, wanted, _ = numbers
@@ -144,20 +155,24 @@ def _backward(ctx, dout, dlse, _):
         dout = torch.zeros_like(out)
     arguments, (names, _) = (text, q, k, v, captured, *numbers, kv_lengths, cu_seqlens, *others), _names_of(_text_of(text))
     if torch.is_grad_enabled() or transform() is not None:
+        check_once(of_outputs)
         dq, dk, dv, *of_captures = gradients_of(_launch_of(arguments)[0], names, dout, dlse, out, lse, q, k, v, *captured)
     else:
-        dq, dk, dv, *found = attention_backward_op(*arguments, out, lse, dout, dlse)
+        dq, dk, dv, *found = attention_backward_op(*arguments, out, lse, dout, dlse, of_outputs)
         of_captures = [*map(dict(zip(wanted.split(), found)).get, names)]
     of_scalars = None if scalars else []  # torch.library requires this for lists of numbers
     return None, dq, dk, dv, of_captures, of_scalars, *[None] * 7
 
 
 for _name, _function, _fake in (
-    ("attention", _attention, _fake_attention), ("attention_backward", _attention_backward, _fake_attention_backward)
+    ("attention", lambda *given: _attention_with_outputs(*given)[:3], lambda *given: _fake_with_outputs(*given)[:3]),
+    ("attention_with_outputs", _attention_with_outputs, _fake_with_outputs),
+    ("attention_backward", _attention_backward, _fake_attention_backward),
 ):  # fmt: skip
     _library.impl(_name, _function, "CompositeExplicitAutograd")
     torch.library.register_fake(f"attnc::{_name}", _fake, lib=_library)
-torch.library.register_autograd("attnc::attention", _backward, setup_context=_save, lib=_library)
+    if _fake is not _fake_attention_backward:
+        torch.library.register_autograd(f"attnc::{_name}", _backward, setup_context=_save, lib=_library)
 
 
 # ---- In place of kernels of Inductor ----------------------------------------------------------------------------

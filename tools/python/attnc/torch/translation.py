@@ -401,10 +401,11 @@ class _Given:
         self.tensors, self.names, self.alive = tensors, names or ["captured"] * len(tensors), []
 
 
-def translate_traced(score_mod, mask_mod, tensors, names=None, stand_ins=None):
-    """Returns what plan_of() takes, of mods over tensors on the CPU, which replace others, by place or as for trace()."""
+def translate_traced(score_mod, mask_mod, tensors, names=None, stand_ins=None, reduced=None):
+    """Returns what plan_of() takes, of mods over tensors on the CPU, which replace others, by place or as for trace().
+    `reduced`: those of functions_of()."""
     with _lock:
-        return _traced(score_mod, mask_mod, _Given(tensors, names), torch.device("cpu"), stand_ins or {})
+        return _traced(score_mod, mask_mod, _Given(tensors, names), torch.device("cpu"), stand_ins or {}, reduced)
 
 
 def plan_of(entries, problems):
@@ -444,9 +445,9 @@ def _traced(score_mod, mask_mod, description, device, stand_ins=None, reduced=No
     return _Entry(graphs, outputs, description.alive)
 
 
-def parsed(score_mod, mask_mod, device, problem):
+def parsed(score_mod, mask_mod, device, problem, outputs=None):
     """Returns (Mod, captures, captured tensors) of mods for operands of these sizes. `captures` are on the CPU."""
-    text, tensors, scalars = translate(score_mod, mask_mod, device=device, problem=problem).given()
+    text, tensors, scalars = translate(score_mod, mask_mod, device=device, problem=problem, outputs=outputs).given()
     captures = {name: tensor.detach().cpu() for name, tensor in tensors.items()}
     name = getattr(parts(score_mod)[0] or mask_mod, "__name__", "")
     if name.isidentifier() and not text.startswith("source "):
