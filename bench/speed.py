@@ -40,7 +40,7 @@ from workloads import workloads
 OURS = "attnc"
 LIMITS = {"out": 0.015, "dq": 0.03, "dk": 0.03, "dv": 0.03}  # of differences from attnc's, relative to the norm
 LIMIT_E4M3 = 0.08  # the same of out, over operands of e4m3: peers also round weights
-DTYPES = {"fp16": "float16"}  # others are drawn in bf16
+DTYPES = {"fp16": "float16", "fp32": "float32"}  # others are drawn in bf16
 PROBES = 10  # calls that choose between ways
 SINGLES = 4  # rounds of single calls for one of bursts
 

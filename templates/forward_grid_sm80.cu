@@ -27,12 +27,11 @@
 
 #include "attnc_mod.cuh"
 
-#include "algo/grid_tiles.cuh"
+#include "algo/grid_walk_mma.cuh"
 #include "algo/listed_grid_tiles.cuh"
 #include "algo/softmax.cuh"
 #include "params_grid_sm80.cuh"
 #include "ptx/shared_memory.cuh"
-#include "tile/copy_box.cuh"
 #include "tile/gemm_mma.cuh"
 #include "tile/shared_memory.cuh"
 
@@ -61,65 +60,20 @@ using Scores = Fragment<1, kBlockN>;
 using Out = Fragment<1, VTile::kColumns>;
 using KeyTokens = BoxTokens<Element, KeyShape, kBlockN, kThreads, (kHeadDimQk > kHeadDimV ? kHeadDimQk : kHeadDimV)>;
 constexpr int kAccumulators = (sizeof(Scores) + sizeof(Out)) / sizeof(float); // registers per thread
-// In addition, what rows see takes some 60 registers, and more for three axes; a mod that is called for each score
-// takes all that are left. From this follows how many CTAs fit on an SM, which ptxas is told.
+// In addition, what rows see takes some 60 registers, and more for three axes; parts of fp32 operands take some; a mod
+// that is called for each score takes all that are left. From this follows how many CTAs fit on an SM, which ptxas is
+// told.
 constexpr bool kIsPlain = Mod::kBoxIsMask && !Mod::Exponents::kCallsScore;
-constexpr int kTaken = kAccumulators + (Mod::kGridAxes == 3 ? 24 : 0);
+constexpr int kTaken = kAccumulators + (Mod::kGridAxes == 3 ? 24 : 0) + (sizeof(Element) == 4 ? 16 : 0);
 constexpr int kResident = !kIsPlain ? 256 : kTaken <= 64 ? 512 : kTaken <= 92 ? 384 : 256; // threads per SM
 constexpr int kCtas = kResident < kThreads ? 1 : kResident / kThreads;
 constexpr int kFewKeys = 128; // rows that see no more keys than this use exact references: softmax.cuh
 
-/// Returns a box that covers what the queries of the warp see. Called by all lanes.
-ATTNC_DEVICE GridRange seen_by_warp(const GridPlace& place) {
-  GridRange seen;
-#pragma unroll
-  for (int axis = 0; axis < 3; ++axis) seen.begin[axis] = kMaxExtent, seen.end[axis] = 0;
-#pragma unroll
-  for (int r = 0; r < 2; ++r)
-    if (place.exists[r] && !place.keys[r].is_empty())
-#pragma unroll
-      for (int axis = 0; axis < 3; ++axis) {
-        seen.begin[axis] = min(seen.begin[axis], place.keys[r].begin[axis]);
-        seen.end[axis] = max(seen.end[axis], place.keys[r].end[axis]);
-      }
-#pragma unroll
-  for (int axis = 0; axis < 3; ++axis) {
-    seen.begin[axis] = __reduce_min_sync(0xffffffffu, seen.begin[axis]);
-    seen.end[axis] = __reduce_max_sync(0xffffffffu, seen.end[axis]);
-  }
-  return seen;
+/// The boxes of keys that a tile walks.
+ATTNC_DEVICE SeenWalk<SeenTiles, KeyShape> walk_of(const SeenTiles::Plan& plan, const ForwardGridParamsSm80&, int,
+                                                   int) {
+  return {plan};
 }
-
-/// Whether a box of keys has a key in `seen`.
-ATTNC_DEVICE bool meets(const GridRange& seen, const int (&origin)[3]) {
-  bool meets = true;
-#pragma unroll
-  for (int axis = 0; axis < 3; ++axis)
-    meets &= origin[axis] < seen.end[axis] && seen.begin[axis] < origin[axis] + KeyShape::extent(axis);
-  return meets;
-}
-
-/// The boxes of keys of a tile, one after the other: those that cover what some query sees.
-struct SeenWalk {
-  const SeenTiles::Plan& plan;
-
-  ATTNC_DEVICE int steps() const { return plan.count[0] * plan.count[1] * plan.count[2]; }
-  ATTNC_DEVICE void begin(int (&origin)[3]) const {
-#pragma unroll
-    for (int axis = 0; axis < 3; ++axis) origin[axis] = plan.begin[axis];
-  }
-  /// Moves on from the box of the step before.
-  ATTNC_DEVICE void advance(int (&origin)[3], int) const {
-#pragma unroll
-    for (int axis = 2; axis >= 0; --axis) {
-      origin[axis] += KeyShape::extent(axis);
-      if (axis == 0 || origin[axis] < plan.begin[axis] + plan.count[axis] * KeyShape::extent(axis)) return;
-      origin[axis] = plan.begin[axis];
-    }
-  }
-  ATTNC_DEVICE bool is_full(int) const { return false; }
-};
-ATTNC_DEVICE SeenWalk walk_of(const SeenTiles::Plan& plan, const ForwardGridParamsSm80&, int, int) { return {plan}; }
 
 /// The boxes of a tile's list.
 struct ListedWalk {
@@ -213,7 +167,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtas)
   const int steps = walk.steps();
 #pragma unroll 1
   for (int i = 0; i < steps; ++i) {
-    const bool works = meets(seen, origin);
+    const bool works = meets(KeyShape(), seen, origin);
     ptx::cp_async_wait_group<0>();
     __syncthreads();
     keys.copy_in(v_tile, head_of(base.v, base.v_stride), base.v_stride.row, base.vectors);
@@ -221,7 +175,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtas)
 
     if (works) {
       s.fill(0.f);
-      mma::gemm(s, q_tile.rows<16>(warp_row), transposed(k_tile)); // S = Q K^T
+      mma::gemm<kTf32>(s, q_tile.rows<16>(warp_row), transposed(k_tile)); // S = Q K^T
     }
 
     ptx::cp_async_wait_group<0>();
@@ -245,7 +199,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtas)
     WeightSums<2> sums(softmax);
     to_weights<0, Scores::kGroups>(s, sums);
     sums.store(softmax);
-    mma::gemm(o, s, v_tile); // O += P V
+    mma::gemm<kTf32>(o, s, v_tile); // O += P V
   }
 
   // Staged where Q was: no warp reads it any more.

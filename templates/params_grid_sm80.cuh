@@ -14,7 +14,7 @@ struct ForwardGridParamsSm80 {
 
 /// Backward pass over tokens on grids. dq is summed in fp32 in `d_q_sums`, [batch, q_heads, q_len, head_dim_qk rounded
 /// up to 16], zero before the launch, each row in the order of algo/d_q_rows_mma.cuh. If kDeterministic, turns follow,
-/// zero as well: one for each row of dq (algo/grid_steps.cuh).
+/// zero as well: one for each row of dq (algo/grid_steps.cuh). Kernels of f32 have no sums.
 struct BackwardGridParamsSm80 {
   BackwardParams base; // its lists are unused
   float* d_q_sums;

@@ -5,8 +5,10 @@
 
 The paper's 14,274 problems are not published as a list, so problems are drawn, by their number: one to three axes, 1k to 32k
 tokens, 65,536 with the batch, evenly by logarithm; 4 to 16 heads of 64 or 128; windows from 3 tokens to the whole axis, evenly by
-logarithm; half of them dilated, a quarter causal along the first axis. All are timed forward, and each fourth one backward. Next to
-NATTEN, its reference kernels on small problems, and self attention by cuDNN, which computes another function: an upper bound of work.
+logarithm; half of them dilated, a quarter causal along the first axis. All are timed forward in bf16, and each fourth one backward.
+One in six is also timed in fp16, and one in six in fp32, of each a fourth backward. Next to NATTEN, its reference kernels on small
+problems, and self attention by cuDNN, for fp32 by PyTorch's memory-efficient kernels, which computes another function: an upper bound
+of work. NATTEN's Hopper kernels take no fp32.
 
 Kernels of attnc are compiled first, by --processes at a time, into the cache that they share, for at most a third of --seconds.
 """
@@ -26,6 +28,7 @@ from common import Section, peers, speed
 
 NAME = "fna"
 PROBLEMS, EVERY = 360, 4  # of which a fourth is also timed backward
+OTHERS = {"fp16": 1, "fp32": 4}  # dtypes besides bf16: of problems whose number is this, modulo 6
 FEW = 16  # one in that many problems is timed with NATTEN's reference kernels, or where only FlexAttention can compute it
 SMALL = 4096  # tokens of problems that reference kernels are timed on: they take seconds
 TOKENS = 65536
@@ -45,8 +48,9 @@ class Problem:
     window: tuple
     dilation: tuple
     is_causal: tuple
+    dtype: str = "bf16"
     variant = "neighborhood"
-    dtype, page, is_packed = "bf16", 0, False
+    page, is_packed = 0, False
 
     kv_heads = property(lambda self: self.heads)
     width_v = property(lambda self: self.width)
@@ -57,7 +61,7 @@ class Problem:
     def id(self):
         of = lambda values: "x".join(map(str, values))
         more = f"-by{of(self.dilation)}" if max(self.dilation) > 1 else ""
-        more += "-causal" if any(self.is_causal) else ""
+        more += ("-causal" if any(self.is_causal) else "") + (f"-{self.dtype}" if self.dtype != "bf16" else "")
         sizes = f"b{self.batch}h{self.heads}-{of(self.extents)}-w{of(self.window)}{more}-d{self.width}"
         return f"{self.kind}-{len(self.extents)}d-{self.number}-{sizes}"
 
@@ -84,8 +88,8 @@ class Problem:
         return dataclasses.replace(self, batch=1, heads=2, width=16, extents=extents, window=window, dilation=dilation)
 
 
-def problem(number, kind="forward"):
-    """Returns the problem of a number: the same on all machines."""
+def problem(number, kind="forward", dtype="bf16"):
+    """Returns the problem of a number: the same on all machines, and for all dtypes."""
     draw = random.Random(f"neighborhood {number}")
     axes = AXES[number % len(AXES)]
     between = lambda low, high: low * (high / low) ** draw.random()  # evenly by logarithm
@@ -96,12 +100,21 @@ def problem(number, kind="forward"):
     window = tuple(min(n // d, round(between(3, n // d))) for n, d in zip(extents, dilation))
     heads, width = draw.choice((4, 8, 16)), draw.choice((64, 128))
     batch = max(1, TOKENS // math.prod(extents))
-    return Problem(kind, number, batch, heads, width, extents, window, dilation, (is_causal,) + (False,) * (axes - 1))
+    return Problem(kind, number, batch, heads, width, extents, window, dilation, (is_causal,) + (False,) * (axes - 1), dtype)
 
 
 FORWARD = tuple(problem(number) for number in range(PROBLEMS))
 BACKWARD = tuple(problem(number, "backward") for number in range(0, PROBLEMS, EVERY))
-SECTIONS = (Section("tables-1-3", FORWARD, "ratios"), Section("table-4", BACKWARD, "ratios"))
+
+
+def of_dtype(dtype):
+    numbers = range(OTHERS[dtype], PROBLEMS, 6)
+    forward = tuple(problem(number, "forward", dtype) for number in numbers)
+    return forward + tuple(problem(number, "backward", dtype) for number in numbers[::EVERY])
+
+
+SECTIONS = (Section("tables-1-3", FORWARD, "ratios"), Section("table-4", BACKWARD, "ratios"),
+            *(Section(dtype, of_dtype(dtype), "ratios") for dtype in OTHERS))  # fmt: skip
 
 
 def ours(case, q, k, v):
@@ -117,8 +130,10 @@ def self_attention(case, q, k, v):
     from torch.nn.attention import SDPBackend, sdpa_kernel
     from torch.nn.functional import scaled_dot_product_attention
 
+    backends = [SDPBackend.CUDNN_ATTENTION, SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION]  # the last takes fp32
+
     def call():
-        with sdpa_kernel([SDPBackend.CUDNN_ATTENTION, SDPBackend.FLASH_ATTENTION], set_priority=True):
+        with sdpa_kernel(backends, set_priority=True):
             return scaled_dot_product_attention(*(x.transpose(1, 2) for x in (q, k, v))).transpose(1, 2)
 
     return {"": call}
@@ -135,7 +150,7 @@ def modules():
     found = [common.Extra(speed.OURS, like, every, ours)]
     for peer in peers.found(["natten"]):
         if peer.natten.HAS_LIBNATTEN:
-            is_small = lambda case: case.number % FEW == 10 and case.length <= SMALL
+            is_small = lambda case: (case.number % FEW == 10 or case.dtype == "fp32") and case.length <= SMALL
             found += [peer, common.Extra("natten_reference", peer, is_small, peer.reference)]
         else:  # FlexAttention compiles for seconds
             found.append(common.Extra(peer.NAME, peer, lambda case: case.number % FEW == 0, peer.ways))

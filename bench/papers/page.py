@@ -118,7 +118,8 @@ def shares(results, section):
     return table(["time of it / of attnc", "problems", "attnc wins", "least", "10 %", "median", "90 %", "most"], rows)
 
 
-TABLES = {"full-blocks": full_blocks, "figure-12": pages, "figure-9": errors, "accuracy": errors_by_peer, "tables-1-3": shares, "table-4": shares}
+TABLES = {"full-blocks": full_blocks, "figure-12": pages, "figure-9": errors, "accuracy": errors_by_peer, "tables-1-3": shares, "table-4": shares,
+          "fp16": shares, "fp32": shares}  # fmt: skip
 
 
 def panels_of(results, section):

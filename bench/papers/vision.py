@@ -4,8 +4,8 @@
   ATTNC_LIBRARY=libattnc.so python3 bench/papers/vision.py --out FILE.jsonl --seconds 200
 
 classify: a forward pass of NAT, DiNAT (arXiv:2209.15001) and DiNAT_s, 128 images of 224 x 224. train: a step of them, forward,
-backward and AdamW. generate: the synthesis network of StyleNAT (arXiv:2211.05770) for 256 x 256, 8 images. All in bf16, with random
-weights, windows of 7 x 7 and heads of 32; without positional biases, layer scale and stochastic depth. Attention is
+backward and AdamW. generate: the synthesis network of StyleNAT (arXiv:2211.05770) for 256 x 256, 8 images, also in fp32 as in the
+paper. All others in bf16, with random weights, windows of 7 x 7 and heads of 32; without positional biases, layer scale and stochastic depth. Attention is
 attnc.natten's, NATTEN's, or PyTorch's over all tokens, which is another function; "none" returns the values, so what it takes
 is the rest of the model. NATTEN needs kernels for heads of 32: build_natten.py --head-dims 32. --attentions: only these of attnc,
 natten, self_attention and none.
@@ -59,10 +59,11 @@ class Model:
     side: int = 224
     levels: tuple = tuple(LEVELS)
     columns: int = 0  # 0: those of MODELS and LEVELS
+    dtype: str = "bf16"
 
     @property
     def id(self):
-        return f"{self.kind}-{self.variant}-b{self.batch}-{self.side}x{self.side}"
+        return f"{self.kind}-{self.variant}-b{self.batch}-{self.side}x{self.side}" + ("-fp32" if self.dtype == "fp32" else "")
 
     def rate(self, ms):
         return {"images_per_s": float(f"{1000 * self.batch / ms:.5g}")}
@@ -73,7 +74,7 @@ class Model:
 
 CLASSIFY = tuple(Model("classify", name, 128) for name in MODELS)
 TRAIN = tuple(Model("train", name, 128) for name in MODELS)
-GENERATE = (Model("generate", "stylenat", 8, 256),)
+GENERATE = tuple(Model("generate", "stylenat", 8, 256, dtype=dtype) for dtype in ("bf16", "fp32"))
 
 
 class Attention:
@@ -196,7 +197,7 @@ class Network:
         self.torch, self.case, self.attention = torch, case, Attention()
         torch.manual_seed(0)
         classifier, generator = blocks(self.attention)
-        dtype = torch.bfloat16 if device == "cuda" else torch.float32
+        dtype = torch.bfloat16 if device == "cuda" and case.dtype == "bf16" else torch.float32
         draw = lambda *shape: torch.randn(shape, device=device, dtype=dtype)
         with torch.device(device):
             if case.kind == "generate":
@@ -302,7 +303,7 @@ def throughput(results, section):
         for peer in names:
             row = results.best(case.id, peer)
             cells.append(f"{row['images_per_s']:.0f} ({row['ms'] / ours['ms']:.2f})" if row else "")
-        rows.append([case.variant, *cells])
+        rows.append([case.variant + (", fp32" if case.dtype == "fp32" else ""), *cells])
     return table(["images a second", OURS, "of it attention", *map(peer_name, names)], rows)
 
 

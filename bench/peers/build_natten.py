@@ -23,7 +23,7 @@ FAMILIES = {"reference_fna": 84, "hopper_fna": 244, "hopper_fna_bwd": 292, "hopp
 SPACES = {"reference": "reference", "hopper_fna": "fna_hopper", "hopper_fna_bwd": "fna_hopper", "hopper_fmha": "fmha_hopper",
           "hopper_fmha_bwd": "fmha_hopper"}  # fmt: skip
 KERNEL = re.compile(
-    r"(?:reference|hopper)_fna\dd(?P<backward>_backward)?_bfloat16(?:_\d+x\d+x(?P<width>\d+))?(?P<schedule>_coop|_pp)?"
+    r"(?:reference_fna\dd(?:_backward)?_float(?:32)?|(?:reference|hopper)_fna\dd(?P<backward>_backward)?_bfloat16)(?:_\d+x\d+x(?P<width>\d+))?(?P<schedule>_coop|_pp)?"
     r"(?:_Q(?P<tiles>[\dx]+_KV[\dx]+))?_causal(?P<causal>[\dx]+)"
 )
 OF_BACKWARD = ("64_KV128", "8x8_KV16x8", "4x4x4_KV4x4x8")  # the tiles that it takes unless it is told others

@@ -14,7 +14,7 @@ def version():
 
 
 def serves(case):
-    return case.variant == "neighborhood"
+    return case.variant == "neighborhood" and not (natten.HAS_LIBNATTEN and case.dtype == "fp32")
 
 
 def is_heads_last(case):

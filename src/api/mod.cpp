@@ -128,7 +128,7 @@ Expected<std::shared_ptr<const plan::KernelMod>> Mod::Impl::lockedKernelMod(plan
   ATTNC_TRY_AS(made, form.onGrid ? kernelModOnGrid(form) : plan::makeKernelMod(module, form, gradients));
   made->grid = *grid;
   if (made->grid && made->grid->isBounded && !form.onGrid && module.output(ir::kDScore))
-    if (const auto onGrid = lockedKernelMod({plan::kAlgebraOnGrid, false, true}))
+    if (const auto onGrid = lockedKernelMod({plan::algebraOnGrid(DType::BF16), false, true}))
       made->onGrid = {(*onGrid)->facts.form, (*onGrid)->source.rowBytes};
   return mod = std::make_shared<const plan::KernelMod>(*std::move(made));
 }

@@ -80,11 +80,11 @@ Expected<Request> selectAsked(const FamilyRow& row, Request request, const Launc
 
 llvm::ArrayRef<const FamilyRow*> families() { return kFamilies; }
 
-const FamilyRow* findFamily(KernelKind kind, Family family, const Arch& arch) {
+const FamilyRow* findFamily(KernelKind kind, Family family, const Arch& arch, const Features& features) {
   const FamilyRow* first = nullptr;
   for (const FamilyRow* row : kFamilies) {
     if (row->kind != kind || row->family != family) continue;
-    if (isMadeFor(*row, arch)) return row;
+    if (isMadeFor(*row, arch) && features.without(takenBy(*row)).empty()) return row;
     if (!first) first = row;
   }
   return first;
@@ -193,7 +193,7 @@ Expected<Request> selectFamily(std::shared_ptr<const KernelMod> kernelMod, const
                               "write it as mask_mod, or set BlockMaskView::ofWholeMod if the lists are of both mods");
   std::string &unserved = request.unserved, &misfit = request.misfit;
   for (const FamilyRow* row : kFamilies) {
-    if (row->kind != options.kind || row != findFamily(row->kind, row->family, *arch)) continue;
+    if (row->kind != options.kind || row != findFamily(row->kind, row->family, *arch, featuresOf(options))) continue;
     if (row->family == options.family) return selectAsked(*row, std::move(request), layout);
     if (options.family != Family::Auto) continue;
     if (row->walksBoxes && mod.grid && mod.grid->isFound && !layout) continue; // serves only some lengths

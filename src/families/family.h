@@ -61,9 +61,9 @@ inline Features takenBy(const FamilyRow& row) {
 /// Returns all families, in the order of families.def.
 llvm::ArrayRef<const FamilyRow*> families();
 
-/// Returns the row of this kind and family: the one made for the arch, if any; else the first, which runs on any. Null
-/// for Auto, and if no row matches.
-const FamilyRow* findFamily(KernelKind kind, Family family, const Arch& arch);
+/// Returns the row of this kind and family: the one made for the arch, if it takes the features; else the first, which
+/// runs on any. Null for Auto, and if no row matches.
+const FamilyRow* findFamily(KernelKind kind, Family family, const Arch& arch, const Features& features);
 
 /// For families that serve every request, or take every layout.
 std::string servesAll(const Request& request);

@@ -95,7 +95,7 @@ Plan planBoxMask(const Request& request) {
   plan.stages.push_back({.templateName = "box_mask.cu",
                          .entry = "attnc_box_mask",
                          .config = configOf(request.options, tile),
-                         .algebra = kAlgebraOnGrid,
+                         .algebra = algebraOnGrid(request.options.dtype),
                          .onGrid = true,
                          .threads = 32 * tile.warps,
                          .ctas = perMaskRow,

@@ -80,8 +80,8 @@ constexpr passes::Algebra algebraFor(DType dtype) {
   return {.scale = dtype != DType::F32, .rowShift = true, .variants = true};
 }
 
-/// The algebra of box kernels, which take bf16 and fp16.
-constexpr passes::Algebra kAlgebraOnGrid = {.scale = true, .kvBounds = false};
+/// Returns the algebra of box kernels.
+constexpr passes::Algebra algebraOnGrid(DType dtype) { return {.scale = dtype != DType::F32, .kvBounds = false}; }
 
 /// Returns the algebra of the kernels that options ask for. Plans are chosen with the KernelMod of this algebra.
 passes::Algebra algebraFor(const KernelOptions& options);

@@ -232,6 +232,7 @@
 //   score       algo/apply_mod.cuh                         1
 //               algo/transposed_scores.cuh                 1
 //               algo/exact_gradients.cuh                   1
+//               algo/grid_exact_gradients.cuh              1
 //               forward_naive.cu                           1
 //               algo/pairs.cuh                             1
 //               algo/tangent_scores.cuh                    1

@@ -174,7 +174,7 @@ class BundleTest(unittest.TestCase):
         self.addCleanup(sys.path.remove, str(BENCH / "peers"))
         from build_natten import is_wanted
 
-        for name in ("hopper_fna2d_bfloat16_128x128x128_coop_Q16x8_KV16x8_causal1x0", "reference_fna1d_backward_bfloat16_causal1",
+        for name in ("hopper_fna2d_bfloat16_128x128x128_coop_Q16x8_KV16x8_causal1x0", "reference_fna1d_backward_bfloat16_causal1", "reference_fna2d_float32_causal1x0",
                      "hopper_fna3d_backward_bfloat16_64x128x128_Q4x4x4_KV4x4x8_causal0x0x0"):
             self.assertTrue(is_wanted(name), name)
         self.assertTrue(is_wanted("hopper_fna1d_bfloat16_64x128x32_Q64_KV128_causal0", ["32"]))
@@ -186,7 +186,7 @@ class BundleTest(unittest.TestCase):
 
 class ProblemTest(unittest.TestCase):
     def test_problems_are_all_different_and_within_their_grids(self):
-        cases = fna.FORWARD + fna.BACKWARD
+        cases = [case for section in fna.SECTIONS for case in section.cases]
         self.assertEqual(len({case.id for case in cases}), len(cases))
         self.assertGreaterEqual(len(fna.FORWARD), 300)
         self.assertEqual({len(case.extents) for case in fna.BACKWARD}, {1, 2, 3})

@@ -58,10 +58,12 @@ void checkAll(const std::vector<Case>& cases, bool withLse = false, BackwardRun 
 }
 
 /// With each tile that tuning may choose.
-void checkTiles(int headDim) {
+void checkTiles(int headDim, DType dtype = DType::BF16) {
   ATTNC_NEED_GRID_KERNELS(KernelKind::Backward);
   std::vector<Case> cases = casesOfTiles(headDim);
-  cases.push_back(besideCase(joint2d(), {17, 13}, {77, 2}, {17, 13}, {77, 2}, {{1, 2, 1, 0, 0}, headDim, headDim}));
+  if (dtype != DType::F32)
+    cases.push_back(besideCase(joint2d(), {17, 13}, {77, 2}, {17, 13}, {77, 2}, {{1, 2, 1, 0, 0}, headDim, headDim}));
+  for (Case& c : cases) c.problem.dtype = dtype;
   for (const Case& c : cases)
     for (const std::string& arch : gridArchs(c.mod, KernelKind::Backward)) {
       const std::vector<std::string> tiles = take(test::tilesOf(gpu()->compiler, c.mod, backwardOptions(c, arch)));
@@ -140,7 +142,7 @@ GRID_TEST_CASE(Backward, "gradients on grids: keys whose scores are hopeless", "
 
 GRID_TEST_CASE(Backward, "gradients on grids: head dims, dtypes, GQA and layouts", "[gpu][grid][backward]") {
   std::vector<Case> cases;
-  for (DType dtype : {DType::BF16, DType::F16})
+  for (DType dtype : {DType::BF16, DType::F16, DType::F32})
     for (auto [qk, v] : {std::pair(8, 8), {24, 24}, {40, 64}, {72, 16}, {96, 96}, {128, 128}, {104, 72}})
       cases.push_back(caseOf(near2d(), {21, 19}, {21, 19}, {{1, 2, 2, 0, 0}, qk, v, dtype}));
   for (const ProblemShape& shape : {ProblemShape{2, 8, 2, 0, 0}, {3, 6, 1, 0, 0}, {3, 1, 1, 0, 0}})
@@ -156,7 +158,7 @@ GRID_TEST_CASE(Backward, "gradients on grids: head dims, dtypes, GQA and layouts
 GRID_TEST_CASE(Backward, "gradients on grids: by addresses, any strides will do, and any head dims up to 128",
                "[gpu][grid][backward]") {
   std::vector<Case> cases;
-  for (DType dtype : {DType::BF16, DType::F16})
+  for (DType dtype : {DType::BF16, DType::F16, DType::F32})
     for (auto [qk, v] : {std::pair(8, 8), {24, 16}, {40, 128}, {64, 64}, {120, 56}, {128, 128}})
       for (int64_t padding : {1, 3, 8})
         cases.push_back(
@@ -167,6 +169,25 @@ GRID_TEST_CASE(Backward, "gradients on grids: by addresses, any strides will do,
 TEST_CASE("gradients on grids: whatever the tile, at head dim 32", "[gpu][grid][backward]") { checkTiles(32); }
 TEST_CASE("gradients on grids: whatever the tile, at head dim 64", "[gpu][grid][backward]") { checkTiles(64); }
 TEST_CASE("gradients on grids: whatever the tile, at head dim 128", "[gpu][grid][backward]") { checkTiles(128); }
+TEST_CASE("gradients on grids: whatever the tile, of f32", "[gpu][grid][backward]") {
+  for (int headDim : {32, 64, 128}) checkTiles(headDim, DType::F32);
+}
+
+GRID_TEST_CASE(Backward, "gradients on grids of f32: images, volumes, scores by coordinates, equal bits",
+               "[gpu][grid][backward]") {
+  std::vector<Case> cases;
+  const Mod volume = gridMod(3, "(kz <= qz) & (abs(ky - qy) <= 2) & (abs(kx - qx) <= 3)");
+  const Mod tilted = gridMod(2, kNearby, "score * 0.7 + 0.01 * (kx - qx)");
+  const Mod holes = gridMod(2, std::string(kNearby) + " & ((kx + 3 * qy) % 4 != 1)");
+  for (int headDim : {64, 128}) {
+    const Problem problem{{2, 4, 2, 0, 0}, headDim, headDim, DType::F32};
+    for (const Extents& extents : {Extents{31, 37}, {3, 5}, {1, 300}})
+      for (const Mod& mod : {near2d(), tilted, holes}) cases.push_back(caseOf(mod, extents, extents, problem));
+    cases.push_back(caseOf(volume, {5, 11, 23}, {5, 11, 23}, problem));
+    cases.push_back(caseOf(near2d(), {17, 13}, {17, 13}, {{3, 6, 1, 0, 0}, headDim, headDim, DType::F32, true}));
+  }
+  checkAll(cases, /*withLse=*/true, {.family = Family::Grid, .deterministic = true});
+}
 
 GRID_TEST_CASE(Backward,
                "gradients on grids: text before an image or behind it, in mods that take positions apart by hand",

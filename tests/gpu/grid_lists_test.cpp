@@ -62,7 +62,7 @@ GRID_TEST_CASE(Forward, "lists of boxes: criss-cross attention", "[gpu][grid]") 
   for (const Extents& extents : {Extents{1, 1}, {3, 5}, {31, 37}, {40, 24}, {16, 64}, {1, 300}, {300, 1}})
     cases.push_back(caseOf(mod, extents, extents));
   for (auto [qk, v] : {std::pair(32, 32), {128, 128}, {128, 64}, {40, 72}})
-    for (DType dtype : {DType::BF16, DType::F16})
+    for (DType dtype : {DType::BF16, DType::F16, DType::F32})
       cases.push_back(caseOf(mod, {21, 19}, {21, 19}, {{2, 4, 2, 0, 0}, qk, v, dtype}));
   const Mod half = gridMod(2, "(ky == qy // 2) | (kx == qx // 2)");
   cases.push_back(caseOf(half, {32, 40}, {16, 20}));

@@ -80,7 +80,7 @@ GRID_TEST_CASE(Forward, "grid kernels: keys whose scores are hopeless", "[gpu][g
 
 GRID_TEST_CASE(Forward, "grid kernels: head dims, dtypes, GQA and layouts", "[gpu][grid]") {
   std::vector<Case> cases;
-  for (DType dtype : {DType::BF16, DType::F16})
+  for (DType dtype : {DType::BF16, DType::F16, DType::F32})
     for (auto [qk, v] :
          {std::pair(8, 8), {32, 32}, {40, 40}, {64, 64}, {96, 96}, {128, 128}, {128, 64}, {32, 128}, {104, 72}})
       cases.push_back(caseOf(near2d(), {21, 19}, {21, 19}, {{1, 2, 2, 0, 0}, qk, v, dtype}));
@@ -104,7 +104,7 @@ GRID_TEST_CASE(Forward, "grid kernels: whatever the layout, a kernel is right", 
 
 GRID_TEST_CASE(Forward, "grid kernels: by addresses, any strides will do, and any head dims up to 128", "[gpu][grid]") {
   std::vector<Case> cases;
-  for (DType dtype : {DType::BF16, DType::F16})
+  for (DType dtype : {DType::BF16, DType::F16, DType::F32})
     for (auto [qk, v] : {std::pair(8, 8), {24, 16}, {40, 72}, {64, 64}, {120, 56}})
       for (int64_t padding : {1, 3, 8})
         cases.push_back(
@@ -113,13 +113,32 @@ GRID_TEST_CASE(Forward, "grid kernels: by addresses, any strides will do, and an
 }
 
 GRID_TEST_CASE(Forward, "grid kernels: by addresses, whatever the tile", "[gpu][grid]") {
-  for (int headDim : {32, 64, 128})
-    for (const Case& c : casesOfTiles(headDim)) {
-      const RunOptions asked{.family = Family::Grid, .arch = plainArch()};
-      for (const std::string& tile :
-           take(test::tilesOf(gpu()->compiler, c.mod, kernelOptions(c.mod, c.problem, asked))))
-        if (test::isCaseDue()) checkForward({c}, {.family = Family::Grid, .arch = plainArch(), .tile = tile});
-    }
+  for (DType dtype : {DType::BF16, DType::F32})
+    for (int headDim : {32, 64, 128})
+      for (Case& c : casesOfTiles(headDim)) {
+        c.problem.dtype = dtype;
+        const RunOptions asked{.family = Family::Grid, .arch = plainArch()};
+        for (const std::string& tile :
+             take(test::tilesOf(gpu()->compiler, c.mod, kernelOptions(c.mod, c.problem, asked))))
+          if (test::isCaseDue()) checkForward({c}, {.family = Family::Grid, .arch = plainArch(), .tile = tile});
+      }
+}
+
+GRID_TEST_CASE(Forward, "grid kernels of f32: lines, images, volumes, and scores by coordinates", "[gpu][grid]") {
+  std::vector<Case> cases;
+  const Mod dilated = gridMod(1, "(abs(kx - qx) <= 60) & (kx % 4 == qx % 4)");
+  const Mod volume = gridMod(3, "(kz <= qz) & (abs(ky - qy) <= 2) & (abs(kx - qx) <= 3)");
+  const Mod tilted = gridMod(2, kNearby, "score * 0.7 + 0.01 * (kx - qx)");
+  for (int headDim : {64, 128}) {
+    const Problem problem{{2, 4, 2, 0, 0}, headDim, headDim, DType::F32};
+    cases.push_back(caseOf(dilated, {1009}, {1009}, problem));
+    for (const Extents& extents : {Extents{31, 37}, {3, 5}, {1, 300}})
+      for (const Mod& mod : {near2d(), tilted}) cases.push_back(caseOf(mod, extents, extents, problem));
+    cases.push_back(caseOf(volume, {5, 11, 23}, {5, 11, 23}, problem));
+  }
+  checkForward(cases);
+  for (Case& c : cases) c.problem.shape = {1, 1, 1, c.problem.shape.qLen, c.problem.shape.kvLen};
+  checkForward(cases, {.family = Family::Auto});
 }
 
 GRID_TEST_CASE(Forward, "grid kernels: grids of queries and keys that differ", "[gpu][grid]") {

@@ -55,6 +55,7 @@ void addForward(std::vector<Variant>& all) {
       all.push_back(
           {std::string("grid ") + arch + (lists ? " lists" : ""),
            {.family = Family::Grid, .arch = arch, .headDim = 64, .blockSparse = lists, .maskByBoxes = lists}});
+  all.push_back({"grid f32", {.family = Family::Grid, .arch = "sm_90a", .dtype = DType::F32, .headDim = 64}});
 }
 
 void addBackward(std::vector<Variant>& all) {
@@ -85,6 +86,7 @@ void addBackward(std::vector<Variant>& all) {
   for (const char* arch : {"sm_80", "sm_90a"})
     add(std::string("grid deterministic ") + arch, Family::Grid, arch, {.features = {Feature::Deterministic}});
   add("grid sm_80 d64 captures", Family::Grid, "sm_80", {.headDim = 64}, true);
+  add("grid f32", Family::Grid, "sm_90a", {.dtype = DType::F32, .headDim = 64});
 }
 
 void addDecode(std::vector<Variant>& all) {

@@ -23,6 +23,12 @@ NVRTC_TEST_CASE("the boxes that tuning tries beside the model's compile without 
         KernelOptions options{.kind = kind, .family = Family::Grid, .arch = arch, .headDim = 128};
         const auto tiles = take(test::tilesOf(compiler(), mod, options));
         REQUIRE(tiles.size() > 3);
+        KernelOptions f32 = options;
+        f32.dtype = DType::F32;
+        for (const std::string& tile : take(test::tilesOf(compiler(), mod, f32))) {
+          f32.tile = tile;
+          jobs.push_back({fmt::format("{} kind {} {} f32 {}", name, int(kind), arch, tile), mod, f32});
+        }
         for (size_t i = 1; i < tiles.size(); i += 3) {
           options.tile = tiles[i];
           const int spillBytes = kind == KernelKind::Backward && arch == std::string("sm_80") ? 152 : 104;
@@ -57,6 +63,8 @@ NVRTC_TEST_CASE("kernels by boxes of a grid compile without spills or advisories
         KernelOptions options{.family = Family::Grid, .arch = arch, .headDim = dim};
         options.blockSparse = options.maskByBoxes = lists;
         jobs.push_back({fmt::format("{} d{} {}", name, dim, arch), mod, options});
+        options.dtype = DType::F32;
+        jobs.push_back({fmt::format("{} d{} {} f32", name, dim, arch), mod, options});
       }
     }
   };
@@ -114,6 +122,9 @@ NVRTC_TEST_CASE("gradients by boxes of a grid compile without advisories, and ha
                         mod,
                         {.kind = KernelKind::Backward, .family = Family::Grid, .arch = arch, .headDim = dim},
                         asks ? spillBytes : 0});
+        jobs.push_back(jobs.back());
+        jobs.back().name += " f32", jobs.back().spillBytes = 0;
+        jobs.back().options.dtype = DType::F32;
       }
     }
   };

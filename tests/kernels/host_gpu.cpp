@@ -150,7 +150,8 @@ struct Machine {
   void end() {
     if (!cta->events.empty()) error = "a CTA ended with copies in flight";
     for (const Fiber& fiber : cta->fibers)
-      if (!fiber.groups.empty() || !fiber.copies.empty() || !fiber.copyGroups.empty())
+      if (!fiber.groups.empty() || !fiber.copies.empty() ||
+          !std::all_of(fiber.copyGroups.begin(), fiber.copyGroups.end(), [](const auto& of) { return of.empty(); }))
         error = "a thread ended without waiting";
   }
 

@@ -27,8 +27,27 @@ int gridSharedBytes(const Tile& tile, const Request& request) {
                             [&](int queries) { return seenTableBytes(queries, *request.mod); });
 }
 
-/// Returns two tiles of backward_sm80.cu, whose keys and queries are boxes here: the model's and one alternative.
+/// Tiles of f32, the last one for heads up to 64 columns. A warp owns 16 rows of dK and dV, and in the other walk of
+/// dQ. Small boxes come first: products take most of the time, and they compute the fewest pairs that no window has.
+constexpr Tile kF32Tiles[] = {{16, 32, 2}, {16, 64, 4}, {32, 64, 4}};
+
+/// Mirrors `Memory` of templates/algo/backward_tiles_mma.cuh.
+int walksSharedBytes(const Tile& tile, const KernelOptions& options) {
+  const auto rowBytes = [&](int dim) { return int(llvm::alignTo(dim, 16) * dtypeBytes(options.dtype)) + 16; };
+  return (tile.blockM + tile.blockN) * (rowBytes(options.headDim) + rowBytes(options.headDimV));
+}
+
+/// Returns the tiles, the model's first. Keys and queries of a tile are boxes. For 16 bits these are two tiles of
+/// backward_sm80.cu.
 std::vector<Tile> gridTiles(const Request& request) {
+  if (request.options.dtype == DType::F32) {
+    const bool isWide = std::max(request.options.headDim, request.options.headDimV) > 64;
+    std::vector<Tile> tiles;
+    for (const Tile& tile : kF32Tiles)
+      if (!(isWide && tile.blockM > 16) && walksSharedBytes(tile, request.options) <= request.arch.sharedBytesPerCta())
+        tiles.push_back(tile);
+    return tiles;
+  }
   std::vector<Tile> tiles = oneWalkTiles(request, request.mod->onGrid->form,
                                          [&](const Tile& tile) { return gridSharedBytes(tile, request); });
   if (tiles.size() > 2) tiles.resize(2);
@@ -77,6 +96,28 @@ Expected<ParameterBlock> boxParameters(const Stage& stage, const LaunchOperands&
   return ParameterBlock(params);
 }
 
+/// Adds a walk for dK and dV, and one for dQ. In the latter, queries and keys change their boxes.
+void addTwoWalks(Plan& plan, const KernelOptions& options, const Tile& tile, const codegen::Config::Boxes& boxes) {
+  const auto add = [&](const char* file, const char* entry, const Tile& tile, const codegen::Config::Boxes& boxes,
+                       const CountCtas& ctas, const CountTiles& tiles) {
+    codegen::Config config = configOf(options, tile);
+    config.boxes = boxes;
+    config.sharedBytes = walksSharedBytes(tile, options);
+    plan.stages.push_back({.templateName = file,
+                           .entry = entry,
+                           .config = std::move(config),
+                           .algebra = algebraOnGrid(options.dtype),
+                           .onGrid = true,
+                           .threads = 32 * tile.warps,
+                           .ctas = ctas,
+                           .tiles = tiles,
+                           .parameters = boxParameters});
+  };
+  add("backward_grid_kv_sm80.cu", "attnc_backward_kv", tile, boxes, perKeyBox, keyBoxTiles);
+  add("backward_grid_q_sm80.cu", "attnc_backward_q", {tile.blockN, tile.blockM, tile.warps},
+      {.queries = boxes.keys, .keys = boxes.queries}, perQueryBox, queryBoxTiles);
+}
+
 Plan planBackwardGridSm80(const Request& request) {
   const KernelOptions& options = request.options;
   const codegen::Config::Boxes boxes = chosenOf(boxesOf(request), options, boxesText);
@@ -84,19 +125,23 @@ Plan planBackwardGridSm80(const Request& request) {
   const Tile& tile = *std::find_if(tiles.begin(), tiles.end(), [&](const Tile& tile) {
     return tile.blockM == tokensOf(boxes.queries) && tile.blockN == tokensOf(boxes.keys);
   });
-  codegen::Config config = configOf(options, tile);
-  config.boxes = boxes;
-  config.deterministic = options.features.has(Feature::Deterministic);
-  config.sharedBytes = gridSharedBytes(tile, request);
   Plan plan;
   plan.grid = request.mod->grid;
   plan.tile = boxesText(boxes);
   addDelta(plan, request);
+  if (options.dtype == DType::F32) {
+    addTwoWalks(plan, options, tile, boxes);
+    return plan;
+  }
+  codegen::Config config = configOf(options, tile);
+  config.boxes = boxes;
+  config.deterministic = options.features.has(Feature::Deterministic);
+  config.sharedBytes = gridSharedBytes(tile, request);
   const auto add = [&](const char* file, const char* entry, const CountCtas& ctas, const CountTiles& tiles) {
     plan.stages.push_back({.templateName = file,
                            .entry = entry,
                            .config = config,
-                           .algebra = kAlgebraOnGrid,
+                           .algebra = algebraOnGrid(options.dtype),
                            .onGrid = true,
                            .threads = 32 * tile.warps,
                            .ctas = ctas,
@@ -119,7 +164,7 @@ Plan planBackwardGridSm80(const Request& request) {
 const FamilyRow kBackwardGridSm80{.kind = KernelKind::Backward,
                                   .family = Family::Grid,
                                   .walksBoxes = true,
-                                  .takes = {Feature::Gradients, Feature::Deterministic},
+                                  .takes = {Feature::Gradients, Feature::Deterministic, Feature::F32},
                                   .unserved = unservedByBackwardGridSm80,
                                   .plan = planBackwardGridSm80,
                                   .candidates = boxCandidates,

@@ -76,7 +76,7 @@ double cyclesOf(const Windows& windows, const codegen::Config::Boxes& boxes, int
   const double columns = tokensOf(boxes.keys), width = headDim + headDimV;
   const double compute =
       computed * (tokensOf(together) * columns * width * 2 / model.flopsPerCycle + model.cyclesOfStep);
-  const double load = loaded * columns * width * 2 / model.bytesPerCycle;
+  const double load = loaded * columns * width * model.elementBytes / model.bytesPerCycle;
   return (std::max(compute, load) + 0.25 * std::min(compute, load)) / tokensOf(cta);
 }
 

@@ -20,6 +20,7 @@ struct BoxModel {
   double flopsPerCycle = 4096 * 0.75; ///< of a multiprocessor, in products
   double cyclesOfStep = 120;          ///< per group of queries that go together, besides the products
   double bytesPerCycle = 30;          ///< of a multiprocessor, from L2
+  int elementBytes = 2;
   bool byLists = false; ///< lists say which boxes of a lattice are read, and every query of a CTA takes all of them
   std::function<double(const codegen::Config::Boxes&)>
       burden; ///< a factor of the time; 0 for boxes that do not fit. Default: 1

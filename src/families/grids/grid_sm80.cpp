@@ -22,9 +22,10 @@ std::string unservedByGridSm80(const Request& request) {
 }
 
 /// Mirrors `Memory` of templates/forward_grid_sm80.cu: rows are rounded up to 16 columns and padded by 16 bytes.
-int gridSharedBytes(int queries, int keys, int headDim, int headDimV) {
-  const auto rowBytes = [](int dim) { return int(llvm::alignTo(dim, 16)) * 2 + 16; };
-  return queries * rowBytes(std::max(headDim, headDimV)) + keys * (rowBytes(headDim) + rowBytes(headDimV));
+int gridSharedBytes(int queries, int keys, const KernelOptions& options) {
+  const auto rowBytes = [&](int dim) { return int(llvm::alignTo(dim, 16) * dtypeBytes(options.dtype)) + 16; };
+  return queries * rowBytes(std::max(options.headDim, options.headDimV)) +
+         keys * (rowBytes(options.headDim) + rowBytes(options.headDimV));
 }
 
 /// A CTA's warps wait for each other twice per step, so a multiprocessor needs several CTAs and many warps. It has as
@@ -33,11 +34,10 @@ double burdenOf(const Request& request, const codegen::Config::Boxes& boxes) {
   constexpr int64_t kReserved = 1024; // reserved per CTA; a multiprocessor has this much more than one CTA may use
   const KernelOptions& options = request.options;
   const int queries = tokensOf(boxes.queries), keys = tokensOf(boxes.keys), warps = queries / 16;
-  const int64_t most = request.arch.sharedBytesPerCta(),
-                bytes = gridSharedBytes(queries, keys, options.headDim, options.headDimV);
+  const int64_t most = request.arch.sharedBytesPerCta(), bytes = gridSharedBytes(queries, keys, options);
   if (bytes > most) return 0;
-  const int taken =
-      (keys + int(llvm::alignTo(options.headDimV, 16))) / 2 + (request.mod->grid->axes.size() == 3 ? 24 : 0);
+  const int taken = (keys + int(llvm::alignTo(options.headDimV, 16))) / 2 +
+                    (request.mod->grid->axes.size() == 3 ? 24 : 0) + (options.dtype == DType::F32 ? 16 : 0);
   const bool isPlain = request.mod->facts.weight <= Weight::Light;
   const int64_t fitting = !isPlain ? 8 : taken <= 64 ? 16 : taken <= 92 ? 12 : 8; // warps that fit into registers
   const int64_t ctas = std::max<int64_t>(1, std::min((most + kReserved) / (bytes + kReserved), fitting / warps));
@@ -53,6 +53,10 @@ std::vector<codegen::Config::Boxes> gridBoxesSm80(const Request& request) {
   // mma.sync at 60 % of its peak, which is half of wgmma's.
   model.byLists = options.maskByBoxes;
   model.flopsPerCycle = 2048 * 0.6, model.cyclesOfStep = 60;
+  if (options.dtype == DType::F32) { // three products of TF32, each at half the rate, unless one will do
+    model.leastKeys = 32, model.mostKeys = isWide || isHeavy ? 48 : 64;
+    model.flopsPerCycle /= options.tf32 ? 2 : 6, model.elementBytes = 4;
+  }
   model.burden = [&](const codegen::Config::Boxes& boxes) { return burdenOf(request, boxes); };
   return rankBoxes(*request.mod->grid, options.headDim, options.headDimV, model, 12);
 }
@@ -82,14 +86,14 @@ Plan planGridSm80(const Request& request) {
   const int queries = tokensOf(boxes.queries), keys = tokensOf(boxes.keys), warps = queries / 16;
   codegen::Config config = configOf(options, {queries, keys, warps});
   config.boxes = boxes;
-  config.sharedBytes = gridSharedBytes(queries, keys, options.headDim, options.headDimV);
+  config.sharedBytes = gridSharedBytes(queries, keys, options);
   Plan plan;
   plan.grid = request.mod->grid;
   plan.tile = boxesText(boxes);
   plan.stages.push_back({.templateName = "forward_grid_sm80.cu",
                          .entry = "attnc_forward",
                          .config = std::move(config),
-                         .algebra = kAlgebraOnGrid,
+                         .algebra = algebraOnGrid(options.dtype),
                          .onGrid = true,
                          .threads = 32 * warps,
                          .ctas = perQueryBox,
@@ -103,7 +107,7 @@ Plan planGridSm80(const Request& request) {
 const FamilyRow kForwardGridSm80{.kind = KernelKind::Forward,
                                  .family = Family::Grid,
                                  .walksBoxes = true,
-                                 .takes = {Feature::BoxMask, Feature::RowMax},
+                                 .takes = {Feature::BoxMask, Feature::RowMax, Feature::F32},
                                  .unserved = unservedByGridSm80,
                                  .plan = planGridSm80,
                                  .candidates = gridCandidatesSm80,

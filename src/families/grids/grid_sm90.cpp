@@ -130,7 +130,7 @@ Plan planGrid(const Request& request) {
   plan.stages.push_back({.templateName = "forward_grid_sm90.cu",
                          .entry = "attnc_forward",
                          .config = std::move(config),
-                         .algebra = kAlgebraOnGrid,
+                         .algebra = algebraOnGrid(options.dtype),
                          .onGrid = true,
                          .threads = 128 + 128 * kConsumers,
                          .ctas = persistent(perQueryBox),
