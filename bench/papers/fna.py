@@ -46,7 +46,7 @@ class Problem:
     dilation: tuple
     is_causal: tuple
     variant = "neighborhood"
-    dtype, page, is_packed = "bf16", 0, False
+    dtype, page, is_packed, is_latent = "bf16", 0, False, False
 
     kv_heads = property(lambda self: self.heads)
     width_v = property(lambda self: self.width)
