@@ -1,14 +1,16 @@
-"""How far out of e4m3 falls short of fp64 if v has one sign, next to FlashAttention-3 (fa3-fwd) if that can be imported.
+"""How far out of e4m3 falls short of fp64 if v has one sign, next to FlashAttention-3 (fa3-fwd, vLLM's) if it can be imported.
 
   ATTNC_LIBRARY=libattnc.so python3 bench/fp8_sums.py
 
 Prints for each head dim, length and kind of weights the error of out's mean, and the RMS error.
 """
 
+import functools
 import pathlib
 import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "tools" / "python"))
+import peers
 import torch
 
 import attnc
@@ -21,12 +23,10 @@ def by_attnc(q, k, v):
     return attnc.attention("score", q, k, v, q_scales=one, k_scales=one, v_scales=one)
 
 
-def by_flash_attention(q, k, v):
-    from fa3_fwd_interface import flash_attn_func
-
+def by_flash_attention(q, k, v, peer):
     one = torch.ones(1, 1, device="cuda")
-    out = flash_attn_func(*(x.transpose(1, 2).contiguous() for x in (q, k, v)), q_descale=one, k_descale=one, v_descale=one)
-    return (out[0] if isinstance(out, tuple) else out).transpose(1, 2)
+    operands = (x.transpose(1, 2).contiguous() for x in (q, k, v))
+    return peer.attention(*operands, q_descale=one, k_descale=one, v_descale=one).transpose(1, 2)
 
 
 def errors(function, head_dim, length, kind):
@@ -41,11 +41,9 @@ def errors(function, head_dim, length, kind):
 
 
 def main():
-    functions = {"attnc": by_attnc, "FlashAttention-3": by_flash_attention}
-    try:
-        import fa3_fwd_interface  # noqa: F401
-    except ImportError:
-        del functions["FlashAttention-3"]
+    functions = {"attnc": by_attnc}
+    for peer in peers.found(["flash3", "flash3_vllm"]):
+        functions[peer.version()] = functools.partial(by_flash_attention, peer=peer)
     print(f"{torch.cuda.get_device_name()}, PyTorch {torch.__version__}")
     for head_dim in (64, 96, 128, 192, 256):
         for length in (1024, 8192, 65536):

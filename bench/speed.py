@@ -82,7 +82,8 @@ class Operands:
         sequences, length = case.sequences()
         q_length, dtype = length if case.kind != "decode" else 1, getattr(torch, DTYPES.get(case.dtype, "bfloat16"))
         draw = lambda heads, rows, width: torch.randn(sequences, heads, rows, width, device=device, dtype=dtype)
-        k, v = draw(case.kv_heads, length, case.width), draw(case.kv_heads, length, case.width_v)
+        k = draw(case.kv_heads, length, case.width)
+        v = k if case.is_latent else draw(case.kv_heads, length, case.width_v)
         self.qkv = draw(case.heads, q_length, case.width), k, v
         self.dout = draw(case.heads, length, case.width_v) if case.kind == "backward" else None
 

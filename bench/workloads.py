@@ -42,7 +42,8 @@ ROWS = [
 @dataclasses.dataclass(frozen=True)
 class Workload:
     """A case. If it is packed, all sequences of the batch are one, whose documents are those of a ragged batch. `length`
-    is that of keys; a decode case has one query, at the last position. `page`: rows of a page of k and v; 0: contiguous."""
+    is that of keys; a decode case has one query, at the last position. `page`: rows of a page of k and v; 0: contiguous. The
+    variant "latent" is causal, and v is the first columns of k: peers get k twice."""
 
     kind: str
     variant: str
@@ -72,6 +73,10 @@ class Workload:
     def is_short(self):
         """Whether the host may take longer for a call than the GPU."""
         return self.kind == "decode" or self.kind == "forward" and self.length <= SHORT
+
+    @property
+    def is_latent(self):
+        return self.variant == "latent"
 
     def sequences(self):
         """Returns the number of sequences of the operands, and their length."""
@@ -107,7 +112,8 @@ class Workload:
     def rate(self, ms):
         """Returns {unit: figure} of a time: bytes of k and v that live in decode cases, otherwise FLOPs."""
         if self.kind == "decode":
-            size = self.pairs() // self.heads * self.kv_heads * (self.width + self.width_v) * BYTES[self.dtype]
+            columns = self.width + (0 if self.is_latent else self.width_v)
+            size = self.pairs() // self.heads * self.kv_heads * columns * BYTES[self.dtype]
             return {"gbps": float(f"{size / ms / 1e6:.5g}")}
         return {"tflops": float(f"{self.flops() / ms / 1e9:.5g}")}
 

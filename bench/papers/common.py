@@ -59,7 +59,8 @@ def tiny(case):
     if hasattr(case, "tiny"):
         return case.tiny()
     kv_heads = 4 if case.heads == case.kv_heads else 2
-    return dataclasses.replace(case, batch=1, heads=4, kv_heads=kv_heads, length=64, width=16, width_v=16, page=min(case.page, 16))
+    width_v = 8 if case.is_latent else 16
+    return dataclasses.replace(case, batch=1, heads=4, kv_heads=kv_heads, length=64, width=16, width_v=width_v, page=min(case.page, 16))
 
 
 class DryOperands(speed.Operands):

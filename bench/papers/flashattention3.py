@@ -19,7 +19,7 @@ NAME = "flashattention3"
 TOKENS, COLUMNS = 16384, 2048
 WIDTHS = (128, 64, 256)
 LENGTHS = [512 << i for i in range(6)]
-PEERS = ("ours", "flash2", "flash3", "flash4", "cudnn", "unfused")
+PEERS = ("ours", "flash2", "flash3", "flash3_vllm", "flash4", "cudnn", "unfused")
 SHORT = (64, 128, 256, 512)
 MODS = ("noop", "causal")
 
@@ -79,20 +79,15 @@ def attentions(q, k, v):
         "attnc_e4m3": ours, "attnc_e4m3_rotated": lambda: ours(rotate=1), "attnc_e4m3_block": lambda: ours(by_block=True),
         "attnc_e4m3_block_rotated": lambda: ours(by_block=True, rotate=1),
     }  # fmt: skip
-    if (fa3 := next(iter(peers.found(["flash3"])), None)) is None:
-        return found
-    import fa3_fwd_interface
+    for fa3 in peers.found(["flash3", "flash3_vllm"]):
 
-    last = lambda x: x.transpose(1, 2).contiguous()
-    call = lambda *operands, **more: peers.first(fa3_fwd_interface.flash_attn_func(*operands, **more)).transpose(1, 2)
+        def call(operands, scales=(), attention=fa3.attention):
+            scales = dict(zip(("q_descale", "k_descale", "v_descale"), scales))
+            return attention(*(x.transpose(1, 2).contiguous() for x in operands), **scales).transpose(1, 2)
 
-    def fa3_e4m3():
-        (q8, qs), (k8, ks), (v8, vs) = map(rounded, (q, k, v))
-        return call(last(q8), last(k8), last(v8), q_descale=qs, k_descale=ks, v_descale=vs)
-
-    found[f"{fa3.NAME}_fp16"] = lambda: call(*(last(x.half()) for x in (q, k, v)))
-    found[fa3.NAME] = lambda: call(*(last(x.bfloat16()) for x in (q, k, v)))
-    found[f"{fa3.NAME}_e4m3"] = fa3_e4m3
+        found[f"{fa3.NAME}_fp16"] = lambda call=call: call([x.half() for x in (q, k, v)])
+        found[fa3.NAME] = lambda call=call: call([x.bfloat16() for x in (q, k, v)])
+        found[f"{fa3.NAME}_e4m3"] = lambda call=call: call(*zip(*map(rounded, (q, k, v))))
     return found
 
 

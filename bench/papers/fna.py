@@ -50,7 +50,7 @@ class Problem:
     is_causal: tuple
     dtype: str = "bf16"
     variant = "neighborhood"
-    page, is_packed = 0, False
+    page, is_packed, is_latent = 0, False, False
 
     kv_heads = property(lambda self: self.heads)
     width_v = property(lambda self: self.width)

@@ -19,8 +19,8 @@ START = time.monotonic()
 # A case compiles one or two kernels: a pool of processes that import torch would start for them.
 os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
 
-MODULES = ("ours", "flex", "flash2", "flash3", "flash4", "cudnn", "cudnn_flex")
-ALL = (*MODULES, "mem_efficient", "itemized", "flashinfer", "unfused")
+MODULES = ("ours", "flex", "flash2", "flash3", "flash3_vllm", "flash4", "cudnn", "cudnn_flex")
+ALL = (*MODULES, "mem_efficient", "itemized", "flashinfer", "flashmla", "unfused")
 
 
 def found(names=MODULES):

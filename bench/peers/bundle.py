@@ -5,7 +5,7 @@
   python3 bench/peers/bundle.py pack FOLDER [--only NAMES] [--flashinfer MODULES] [--natten BUILD/natten]
   python3 bench/peers/bundle.py unpack SITE FOLDER...           # there; prints what to export
 
-pack downloads FlashAttention-3 and -4, cudnn.flex_attention, FlashInfer and the Triton kernel with tangents by pip, leaves out
+pack downloads FlashAttention-3 and -4, vLLM's, FlashMLA, cudnn.flex_attention, FlashInfer and the Triton kernel by pip, leaves out
 what benchmarks do not load, and writes FOLDER/NAME.tar.xz.I-of-N, parts of at most --part MiB. NATTEN is packed if it was built.
 unpack takes folders that have all parts of a name between them. cudnn also needs what fa4 has. `modules` needs flashinfer, nvcc
 and ninja, and goes on where the last one stopped; BUILD is build_natten.py's.
@@ -25,6 +25,8 @@ import zipfile
 
 PEERS = {
     "fa3": ["fa3-fwd==0.0.3"],
+    "fa3_vllm": ["vllm==0.33.0"],
+    "flashmla": ["sgl-flash-mla==1.0.0"],
     "fa4": ["flash-attn-4==4.0.0b36", "nvidia-cutlass-dsl==4.8.1", "nvidia-cutlass-dsl-libs-base==4.8.1",
             "nvidia-cutlass-dsl-libs-core==4.8.1", "nvidia-cutlass-dsl-libs-cu13==4.8.1", "quack-kernels==0.6.5",
             "apache-tvm-ffi==0.1.15.post2", "torch-c-dlpack-ext==0.1.5", "einops==0.8.2"],
@@ -36,14 +38,14 @@ PEERS = {
 }  # fmt: skip
 PLATFORMS = [f"manylinux_2_{n}_x86_64" for n in (*range(39, 23, -1), 17)] + ["manylinux2014_x86_64"]
 # Libraries beyond 20 MB that are loaded; others are for other GPUs or versions of Python.
-LARGE = ("_cutlass_ir.cu13.cpython-312-x86_64-linux-gnu.so", "libcute_dsl_runtime.so", "fa3_fwd/_C.abi3.so")
-# Sources that FlashInfer compiles: those of decoding and prefill are read also if their kernels are there.
-SOURCES = re.compile(r"flashinfer/data/(?!csrc/(batch_decode|batch_prefill|[^/]*\.jinja)|aot/)|flashinfer/(?!data/).*\.(cu|cuh|o|cubin|ptx)$")
+LARGE = ("_cutlass_ir.cu13.cpython-312-x86_64-linux-gnu.so", "libcute_dsl_runtime.so", "fa3_fwd/_C.abi3.so", "_vllm_fa3_C.abi3.so")
+# Sources that FlashInfer compiles (those of decoding and prefill are read also if their kernels are there), and vLLM but for its kernels.
+UNUSED = re.compile(r"^vllm/(?!vllm_flash_attn/_vllm_fa3_C)|flashinfer/data/(?!csrc/(batch_decode|batch_prefill|[^/]*\.jinja)|aot/)|flashinfer/(?!data/).*\.(cu|cuh|o|cubin|ptx)$")
 FILTERS = [{"id": lzma.FILTER_X86}, {"id": lzma.FILTER_LZMA2, "preset": 6, "dict_size": 64 << 20}]
 
 
 def is_wanted(path, size):
-    if path.endswith(".a") or SOURCES.search(path):
+    if path.endswith(".a") or UNUSED.search(path):
         return False
     return size < 20 << 20 or path.endswith(LARGE)
 

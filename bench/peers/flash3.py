@@ -21,6 +21,10 @@ def is_heads_last(case):
     return True
 
 
+def attention(q, k, v, **options):
+    return first(fa3_fwd_interface.flash_attn_func(q, k, v, **options))
+
+
 def ways(case, q, k, v):
     if case.is_packed:
         rows, lengths = flat(case, q, k, v)
@@ -36,4 +40,4 @@ def ways(case, q, k, v):
     if case.kind == "decode":
         options["cache_seqlens"] = torch.full((case.batch,), case.length, device=q.device, dtype=torch.int32)
         return {"kvcache": lambda: first(fa3_fwd_interface.flash_attn_with_kvcache(q, k, v, **options))}
-    return {"": lambda: first(fa3_fwd_interface.flash_attn_func(q, k, v, **options))}
+    return {"": lambda: attention(q, k, v, **options)}

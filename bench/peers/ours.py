@@ -9,7 +9,7 @@ from attnc.torch import create_block_mask, flex_attention
 from . import paged, quantised
 
 NAME = "attnc"
-TEXTS = {"noop": "score", "causal": "q_idx >= kv_idx"}
+TEXTS = {"noop": "score", "causal": "q_idx >= kv_idx", "latent": "q_idx >= kv_idx"}
 
 
 def version():
@@ -43,8 +43,9 @@ def of_cache(case, q, k, v):
     mod, lengths = attnc.Mod.parse(TEXTS[case.variant]), torch.full((case.batch,), case.length, device=q.device)
     given = {"kv_lengths": lengths.int()}
     if case.page:
-        given["page_table"], *pools = paged(case.page, *(x.transpose(1, 2) for x in (k, v)))
-        k, v = (x.transpose(1, 2).contiguous() for x in pools)
+        given["page_table"], *pools = paged(case.page, *(x.transpose(1, 2) for x in ((k,) if case.is_latent else (k, v))))
+        k, *rest = (x.transpose(1, 2).contiguous() for x in pools)
+        v = rest[0] if rest else k[..., : case.width_v]
     return lambda: attnc.attention(mod, q, k, v, **given)
 
 

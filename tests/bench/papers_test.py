@@ -3,6 +3,7 @@
 
   ATTNC_LIBRARY=build/libattnc.so python3 tests/bench/papers_test.py build/attnc"""
 import contextlib
+import functools
 import importlib.util
 import io
 import itertools
@@ -14,6 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import types
 import unittest
 from unittest import mock
 
@@ -37,6 +39,7 @@ DRY = ["--dry", "--rounds", "2", "--peers", "ours", "flex"]
 PROGRAMS = {
     "flexattention": [*DRY, "--only", "causal.*(h4k4|h8k8)"],
     "flashattention3": [*DRY, "--only", "noop|accuracy"],
+    "latent": DRY,
     "neighborhoods": DRY,
     "vision": ["--dry", "--rounds", "2", "--only", "classify-nat_tiny|generate"],
     "fna": ["--dry", "--rounds", "2", "--only", "d-[0-5]-b", "--processes", "0"],
@@ -149,6 +152,116 @@ class PeersTest(unittest.TestCase):
         self.assertTrue(torch.equal(full.to_dense(), partial.to_dense()))
 
 
+def rows_of(pool, table, length):
+    """Returns [B, length, H, D] of a pool of pages [PAGES, page, H, D]."""
+    return pool[table.long()].flatten(1, 2)[:, :length]
+
+
+def attended(q, k, v, scale, window=(-1, -1), cap=0.0):
+    """Returns out [B, L, H, D] by definition; the last query is at the last key. A window of -1 has no end."""
+    q, k, v = (x.float().transpose(1, 2) for x in (q, k, v))
+    score = q @ k.mT.repeat_interleave(q.shape[1] // k.shape[1], 1) * scale
+    score = cap * torch.tanh(score / cap) if cap else score
+    behind = torch.arange(q.shape[2])[:, None] + k.shape[2] - q.shape[2] - torch.arange(k.shape[2])
+    left, right = (10**9 if n < 0 else n for n in window)
+    score = score.masked_fill((behind > left) | (behind < -right), -torch.inf)
+    return (score.softmax(-1) @ v.repeat_interleave(q.shape[1] // v.shape[1], 1)).transpose(1, 2).bfloat16()
+
+
+FA3_SCHEMA = (
+    "fwd(Tensor q, Tensor k, Tensor v, Tensor? k_new, Tensor? v_new, Tensor? q_v, Tensor? out, Tensor? cu_seqlens_q, Tensor? cu_seqlens_k, "
+    "Tensor? cu_seqlens_k_new, Tensor? seqused_q, Tensor? seqused_k, int? max_seqlen_q, int? max_seqlen_k, Tensor? page_table, "
+    "Tensor? kv_batch_idx, Tensor? leftpad_k, Tensor? rotary_cos, Tensor? rotary_sin, Tensor? seqlens_rotary, Tensor? q_descale, "
+    "Tensor? k_descale, Tensor? v_descale, float softmax_scale, bool is_causal, int window_size_left, int window_size_right, "
+    "float softcap, bool is_rotary_interleaved, Tensor? scheduler_metadata, int num_splits, bool? pack_gqa, int sm_margin, Tensor? s_aux, "
+    "int cp_world_size, int cp_rank, Tensor? cp_tot_seqused_k) -> Tensor[]"
+)
+
+
+FA3_PLAN_SCHEMA = (
+    "get_scheduler_metadata(int batch_size, int max_seqlen_q, int max_seqlen_k, int num_heads, int num_heads_k, int headdim, int headdim_v, "
+    "ScalarType qkv_dtype, Tensor seqused_k, Tensor? cu_seqlens_q, Tensor? cu_seqlens_k, Tensor? cu_seqlens_k_new, Tensor? seqused_q, "
+    "Tensor? leftpad_k, int? page_size, int max_seqlen_k_new, bool is_causal, int window_size_left, int window_size_right, "
+    "bool has_softcap, int num_splits, bool? pack_gqa, int sm_margin) -> Tensor"
+)
+
+
+def fa3_by_definition(*arguments):
+    """The operation of vLLM's library."""
+    names = [argument.name for argument in torch.ops._vllm_fa3_C.fwd.default._schema.arguments]
+    given = types.SimpleNamespace(**dict(zip(names, arguments)))
+    q, k, v = given.q, given.k, given.v
+    assert (given.seqused_k is None) == (given.page_table is None) and given.is_rotary_interleaved and given.cp_world_size == 1
+    if given.page_table is not None:
+        k, v = (rows_of(x, given.page_table, int(given.seqused_k[0])) for x in (k, v))
+    if given.q_v is not None:
+        q, k = torch.cat((given.q_v, q), -1), torch.cat((v, k), -1)
+    if given.q_descale is not None:
+        scales = given.q_descale, given.k_descale, given.v_descale
+        q, k, v = (x.float() * scale[:, None, :, None] for x, scale in zip((q, k, v), scales))
+    how = given.softmax_scale, (-1, 0) if given.is_causal else (given.window_size_left, given.window_size_right), given.softcap
+    if given.cu_seqlens_q is None:
+        return [attended(q, k, v, *how), torch.empty(0)]
+    spans = list(itertools.pairwise(given.cu_seqlens_q.tolist()))
+    assert given.max_seqlen_q == max(end - begin for begin, end in spans)
+    return [torch.cat([attended(*(x[None, begin:end] for x in (q, k, v)), *how)[0] for begin, end in spans]), torch.empty(0)]
+
+
+class CallsTest(unittest.TestCase):
+    """Peers whose libraries are stood in for by definitions: their operands and options say what attnc's mods say."""
+
+    def tearDown(self):
+        for name in ("peers.flash3_vllm", "peers.flashmla"):  # no other test finds what calls the stand-ins
+            sys.modules.pop(name, None)
+
+    def check(self, peer, *cases):
+        from peers import ours
+
+        from speed import Operands, differences
+
+        with torch.no_grad(), mock.patch.dict(workloads.DOCUMENTS, common.DRY):
+            for case in cases:
+                self.assertTrue(peer.serves(case), case.id)
+                operands = Operands(case, "cpu")
+                expected = next(iter(operands.runs(ours).values()))()[1]()
+                for how, run in operands.runs(peer).items():
+                    self.assertFalse(differences(operands, run()[1](), expected)[1], f"{case.id} {how}")
+
+    def test_vllms_flash_attention_3(self):
+        library = torch.library.Library("_vllm_fa3_C", "DEF")
+        library.define(FA3_SCHEMA)
+        library.define(FA3_PLAN_SCHEMA)
+        library.impl("fwd", fa3_by_definition, "CPU")
+        plans = []
+        library.impl("get_scheduler_metadata", lambda *sizes: plans.append(sizes[:7]) or torch.empty(0), "CPU")
+        spec = types.SimpleNamespace(submodule_search_locations=["/nowhere"])
+        with mock.patch("importlib.util.find_spec", lambda name: spec), mock.patch.object(torch.ops, "load_library") as load:
+            flash3_vllm = importlib.import_module("peers.flash3_vllm")
+        self.assertEqual(str(load.call_args[0][0]), "/nowhere/vllm_flash_attn/_vllm_fa3_C.abi3.so")
+        case = functools.partial(workloads.Workload, width=16, width_v=16)
+        of = [case("forward", variant, 2, 4, 2, 64, window=9) for variant in ("noop", "causal", "sliding_window", "softcap")]
+        of += [case("forward", "causal", 1, 2, 2, 64, dtype="e4m3"), case("forward", "document", 1, 2, 2, 64, is_packed=True)]
+        of.append(case("decode", "causal", 2, 4, 2, 64, page=16))
+        self.check(flash3_vllm, *of, workloads.Workload("decode", "latent", 2, 4, 1, 64, 24, 16, page=16))
+        self.assertEqual(plans, [(2, 1, 64, 4, 2, 16, 16), (2, 1, 64, 4, 1, 8, 16)])
+
+    def test_flashmla_of_both_packages(self):
+        def decoded(q, pool, table, lengths, width_v, plan, splits, **how):
+            self.assertEqual(how.pop("use_legacy", False), plan == "sglang")
+            self.assertEqual(how, {"causal": True})
+            k = rows_of(pool, table, int(lengths[0]))
+            return attended(q, k, k[..., :width_v], q.shape[-1] ** -0.5), None
+
+        for whose in ("sglang", "deepseek"):
+            library = types.SimpleNamespace(get_mla_metadata=lambda *_, whose=whose: (whose, None), flash_mla_with_kvcache=decoded)
+            if whose == "sglang":
+                library.has_legacy = lambda: True
+            with mock.patch.dict(sys.modules, flash_mla=library):
+                sys.modules.pop("peers.flashmla", None)
+                flashmla = importlib.import_module("peers.flashmla")
+            self.check(flashmla, workloads.Workload("decode", "latent", 2, 4, 1, 128, 24, 16, page=64))
+
+
 class BundleTest(unittest.TestCase):
     def run_bundle(self, *arguments):
         command = [sys.executable, str(BENCH / "peers" / "bundle.py"), *map(str, arguments)]
@@ -168,6 +281,16 @@ class BundleTest(unittest.TestCase):
             (folder / "pack" / "natten.tar.xz.2-of-2").unlink()
             self.assertIn("natten is without part 2 of 2", self.run_bundle("unpack", folder / "site", folder / "pack").stderr)
         self.assertIn("build it by build_natten.py", self.run_bundle("pack", "/nowhere", "--only", "natten").stderr)
+
+    def test_libraries_that_nobody_loads_are_left_out(self):
+        sys.path.append(str(BENCH / "peers"))
+        self.addCleanup(sys.path.remove, str(BENCH / "peers"))
+        from bundle import is_wanted
+
+        for path, size in (("vllm/vllm_flash_attn/_vllm_fa3_C.abi3.so", 172 << 20), ("vllm-0.33.0.dist-info/METADATA", 1 << 10)):
+            self.assertTrue(is_wanted(path, size), path)
+        for path, size in (("vllm/vllm_flash_attn/_vllm_fa2_C.abi3.so", 307 << 20), ("vllm/config.py", 1 << 10)):
+            self.assertFalse(is_wanted(path, size), path)
 
     def test_kernels_of_natten_that_are_built_are_its_defaults(self):
         sys.path.append(str(BENCH / "peers"))
@@ -266,6 +389,7 @@ class PageTest(unittest.TestCase):
         self.assertIn("| 1-D, forward, NATTEN | 120 | 100.0 % | 4.00 |", self.tables("fna"))
         self.assertIn("| 7 x 7 of 32 x 32 | 34.4 % | 1.000 | 2.000 |", self.tables("neighborhoods"))
         self.assertIn("| attnc | 1.00e-03 |", self.tables("flashattention3"))
+        self.assertIn("| 128 x 65536 | 1000.0 | 9664 | 2336 | 2000.0 (2.00) |", self.tables("latent"))
 
     def test_a_model_has_images_a_second_and_the_share_of_attention(self):
         import vision
