@@ -17,7 +17,7 @@ import torch
 from attention import relative_error
 from torch.autograd import forward_ad
 from torch.fx.experimental.proxy_tensor import make_fx
-from torch.func import grad, hessian, jacfwd, jacrev, jvp, vjp, vmap
+from torch.func import grad, hessian, jacfwd, jacrev, jvp, linearize, vjp, vmap
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.checkpoint import checkpoint
 
@@ -380,24 +380,56 @@ class DerivativesTest(unittest.TestCase):
         self.near([jvp(lambda q: flex_attention(q, k, v, prob_mod=lambda p, b, h, q, k: p * gate[k]), (q,), (k,))[1]],
                   [jvp(lambda q: (q @ k.mT / 4).softmax(-1) * gate @ v, (q,), (k,))[1]])  # fmt: skip
 
-    def test_graphs_are_refused(self):
-        """A graph would have none of what kernels write."""
+    def test_in_graphs(self):
+        q, k, v = self.small()
+        slopes = torch.tensor([0.5, 0.25], device=DEVICE)
+        f = lambda x, s: flex_attention(x, k, v, lambda score, b, h, q, k: score + s[h] * (k - q) ** 2, sink_mod=lambda b, h, q: s[h])
+        loss = lambda x, s: f(x, s).square().sum()
+        force = lambda x, s: grad(loss, argnums=(0, 1))(x, s)
+        cases = {
+            "grad": force, "vjp": lambda x, s: vjp(f, x, s)[1](x), "jvp": lambda x, s: jvp(lambda x: f(x, s), (x,), (k,))[1],
+            "hessian": lambda x, s: jvp(lambda x: force(x, s), (x,), (k,))[1],
+            "penalty": lambda x, s: grad(lambda x, s: force(x, s)[0].square().sum(), argnums=(0, 1))(x, s),
+            "meanflow": lambda x, s: grad(lambda x: jvp(lambda x: f(x, s), (x,), (k,))[1].square().sum())(x),
+            "samples": lambda x, s: vmap(force)(torch.stack([x, 2 * x]), torch.stack([s, s + 1])),
+        }  # fmt: skip
+        other = q.cos(), slopes + 1
+        for name, derive in cases.items():
+            torch.compiler.reset()
+            compiled = torch.compile(derive, backend="aot_eager", fullgraph=True)
+            for graph in (compiled, make_fx(derive)(q, slopes)):
+                graph(q, slopes)
+                with self.subTest(name, graph=type(graph)):
+                    torch.testing.assert_close(graph(*other), derive(*other), rtol=1e-4, atol=1e-4)
+        torch.testing.assert_close(linearize(lambda x: f(x, slopes), q)[1](k), cases["jvp"](q, slopes))
+        for name in ("grad", "jvp"):  # and the graph's own gradients
+            torch.compiler.reset()
+            leaves = [x.clone().requires_grad_() for x in other]
+            total = lambda results: sum(x.square().sum() for x in (results if isinstance(results, tuple) else (results,)))
+            is_, be = (
+                torch.autograd.grad(total(derive(*leaves)), leaves)
+                for derive in (torch.compile(cases[name], backend="aot_eager", fullgraph=True), cases[name])
+            )
+            with self.subTest(name):
+                torch.testing.assert_close(is_, be, rtol=1e-4, atol=1e-4)
+
+    def test_graphs_without_derivatives(self):
         q, k, v = self.small()
         f = lambda x: flex_attention(x, k, v)
-        for derive in (
-            lambda: make_fx(grad(lambda x: f(x).sum()))(q), lambda: make_fx(lambda x: jvp(f, (x,), (k,))[1])(q),
-            lambda: make_fx(lambda x: self.second(f, x))(q),
-        ):  # fmt: skip
-            with self.assertRaisesRegex(NotImplementedError, "in a graph: call them outside of torch.compile"):
-                derive()
-        natten_of = lambda x: natten.na1d(x, x, x, kernel_size=2)
-        for g, x in ((f, q), (natten_of, q)):
-            torch._dynamo.reset()
-            with self.assertRaisesRegex(Exception, "in a graph: call them outside of torch.compile"):
-                torch.compile(lambda x: jvp(g, (x,), (x,))[1], backend="aot_eager", fullgraph=True)(x)
-        torch._dynamo.reset()
-        with self.assertRaisesRegex(NotImplementedError, "in a graph: call"), forward_ad.dual_level():
-            torch.compile(f, backend="aot_eager")(forward_ad.make_dual(q, k))
+        torch.compiler.reset()
+        with self.assertRaisesRegex(NotImplementedError, "inside of the function that is compiled"), forward_ad.dual_level():
+            torch.compile(f, backend="aot_eager")(forward_ad.make_dual(q, k))  # whose tangent a graph would drop
+
+        class Model(torch.nn.Module):
+            def forward(model, x):
+                return jvp(f, (x,), (k,))[1]
+
+        with self.assertRaisesRegex(NotImplementedError, "torch.export records no forward mode"):
+            torch.export.export(Model(), (q,), strict=False)
+        torch.compiler.reset()
+        x, of_natten = self.small(1, 8, 2, 4)[0], lambda x: natten.na1d(x, x, x, kernel_size=3)
+        with self.assertRaisesRegex(Exception, "operators have no forward mode and no transforms of torch.func"):
+            torch.compile(lambda x: jvp(of_natten, (x,), (x,))[1], backend="aot_eager", fullgraph=True)(x)
 
     @unittest.skipIf(DEVICE == "cuda", "the functions are registered for the CPU")
     def test_flash_attention_refuses(self):

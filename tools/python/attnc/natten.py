@@ -20,7 +20,8 @@ from .torch.autograd import attend, rows_of, wanted_by
 from .torch.flex import _check as check
 from .torch.flex import autocast
 from .torch.graphs import is_recorded
-from .torch.operator import attention_of, attention_op, line_of
+from .torch.calls import line_of
+from .torch.operator import attention_of, attention_op
 
 __all__ = [
     "NeighborhoodAttention1D", "NeighborhoodAttention2D", "NeighborhoodAttention3D", "attention", "merge_attentions", "na1d",

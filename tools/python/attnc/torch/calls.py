@@ -1,11 +1,12 @@
 """Calls of kernels over torch tensors: found or made, and run for gradients."""
 
 import dataclasses
+import functools
 
 import torch
 
 from .fp8 import Fp8Call
-from .kernels import ALIGNMENT, Call, bind_context, found_call, kind_of, like, made_call
+from .kernels import ALIGNMENT, Call, bind_context, found_call, kind_of, like, made_call, mod_of
 
 _empty_like = torch.empty_like
 OF_MAXIMUM = "a maximum has no gradient: take the loss of a sum, or call detach() on the output"
@@ -14,6 +15,28 @@ OF_MAXIMUM = "a maximum has no gradient: take the loss of a sum, or call detach(
 def rows_of(tensor):
     """Returns the tensor with last stride 1, as kernels read it."""
     return tensor.contiguous() if tensor.is_cuda and tensor.stride(-1) != 1 else tensor
+
+
+def line_of(text):
+    """Returns IR text on one line: Inductor writes nodes of graphs into comments, which end with the line."""
+    return text.replace("\n", "\\n")
+
+
+@functools.lru_cache(maxsize=1024)
+def names_of(text):
+    """Returns the names of a mod's tensors, and of its numbers, in the order of their declarations."""
+    declared = mod_of(text).captures
+    return tuple([x.name for x in declared if is_tensor == (x.kind == "tensor")] for is_tensor in (True, False))
+
+
+def arguments_of(launch, gradients, q, k, v, captures):
+    """Returns the arguments of attnc::attention. `gradients`: the names of captures that want one; None: no tensor has one."""
+    (tensors, numbers), sequences = names_of(launch.mod), launch.sequences
+    return (
+        line_of(launch.mod), q, k, v, [captures[name] for name in tensors], [float(launch.numbers[name]) for name in numbers],
+        launch.scale, None if gradients is None else " ".join(gradients), launch.wants_max, sequences.kv_lengths,
+        sequences.cu_seqlens_q, sequences.max_q_len, launch.fp8,
+    )  # fmt: skip
 
 
 def call_of(launch, q, k, v, captures):

@@ -19,14 +19,12 @@ import threading
 
 import torch
 from torch._C import _functorch
-from torch._subclasses.fake_tensor import FakeTensor
 from torch.autograd import forward_ad
-from torch.fx.experimental.proxy_tensor import get_proxy_mode
 
 from ..prob_mods import read_by_prob
-from .calls import call_of, made_for, run_backward
+from .calls import arguments_of, call_of, made_for, names_of, run_backward
 from .kernels import ALIGNMENT, Call, Views, found_call, kind_of, like, mod_of
-from .tracing import is_jit_tracing
+from .tracing import has_modes, have_memory, is_jit_tracing, modes_before_dispatch
 
 
 class TangentCall(Call):
@@ -72,7 +70,7 @@ def _laid_out(x, tensor):
 def _tangents_of(launch, names, gradients, primals, out, lse, dout, dlse, directions):
     """Returns the tangents of out and lse, and of gradients of q, k, v and of the captures named in `gradients`, unless
     that is None. `primals` and `directions`: q, k, v and captured tensors. A direction may be None: 0."""
-    _check(launch, *primals)
+    _check(launch)
     if launch.fp8:
         raise NotImplementedError(f"fp8={launch.fp8!r} has no second derivatives and no tangents: leave fp8 out")
     if launch.sequences.cu_seqlens_q is not None:
@@ -84,11 +82,23 @@ def _tangents_of(launch, names, gradients, primals, out, lse, dout, dlse, direct
         raise NotImplementedError(
             "a padded batch has no second derivatives and no tangents: give flex_attention a mask_mod, kv_idx < lengths[b]"
         )
+    of_captures = dict(zip(names, directions[3:]))
+    for name, direction in of_captures.items():
+        if direction is not None and name in read_by_prob(launch.mod):
+            raise NotImplementedError(f"{name} has no gradient and no tangent: prob_mod reads it. Give {name}.detach()")
+    if not _is_recorded(launch, *primals, *directions):
+        return tangents_by_kernels(launch, names, gradients, primals, out, lse, dout, dlse, directions)
+    directions = [*directions[:3], *map(of_captures.get, names_of(launch.mod)[0])]
+    arguments = arguments_of(launch, gradients, *primals[:3], dict(zip(names, primals[3:])))
+    t_out, t_lse, *found = torch.ops.attnc.attention_tangents(*arguments, out, lse, dout, dlse, directions)
+    return t_out, t_lse, found
+
+
+def tangents_by_kernels(launch, names, gradients, primals, out, lse, dout, dlse, directions):
+    """Returns what _tangents_of() does, by a launch."""
     q, k, v, *captured = primals
     tensors = dict(zip(names, captured))
     for name, direction, tensor in zip(names, directions[3:], captured):
-        if direction is not None and name in read_by_prob(launch.mod):
-            raise NotImplementedError(f"{name} has no gradient and no tangent: prob_mod reads it. Give {name}.detach()")
         if tensor.is_floating_point():
             tensors[f"{name}_tangent"] = torch.zeros_like(tensor) if direction is None else direction
     numbers = {**launch.numbers, **_float_numbers(launch.mod)}
@@ -112,10 +122,11 @@ def is_transformed(*tensors):
     return any([is_dual(x) or _functorch.is_batchedtensor(x) or _functorch.is_gradtrackingtensor(x) for x in tensors])
 
 
-def refuse_graph(*_, **__):
+def refuse_operator():
+    """Raises NotImplementedError for an operator that is called in forward mode, or under a transform of torch.func."""
     raise NotImplementedError(
-        "attnc has no second derivatives, forward mode and transforms of torch.func in a graph: call them outside of "
-        "torch.compile, torch.export and make_fx"
+        "attnc's operators have no forward mode and no transforms of torch.func: call flex_attention of attnc.torch, inside "
+        "of the function that is compiled also what differentiates it"
     )
 
 
@@ -125,9 +136,12 @@ def check_once(of_outputs):
         raise NotImplementedError("gradients of outputs of a mod are not differentiated again: leave create_graph out")
 
 
-def _check(launch, *tensors):
-    if get_proxy_mode() is not None or is_jit_tracing() or any([isinstance(x, FakeTensor) for x in tensors]):
-        refuse_graph()
+def _is_recorded(launch, *tensors):
+    """Whether operations are watched, or tensors have no memory, so that only operators compute. These take no lists."""
+    return launch.lists is None and (has_modes() or is_jit_tracing() or not have_memory(*tensors))
+
+
+def _check(launch):
     given = [x for x in launch.sequences if isinstance(x, torch.Tensor)]
     if any([_functorch.is_batchedtensor(x) or _functorch.is_gradtrackingtensor(x) for x in given]):
         raise NotImplementedError(
@@ -188,7 +202,11 @@ class _Function(torch.autograd.Function):
 
 @torch._disable_dynamo
 def applied(function, *arguments):
-    """Returns what a function returns, outside of graphs, with the GPU of its tensors current."""
+    """Returns what a function returns, with the GPU of its tensors current."""
+    if modes_before_dispatch():  # PyTorch's own assertion tells nobody why
+        raise NotImplementedError(
+            "torch.export records no forward mode and no transforms of torch.func over attention: use torch.compile or make_fx"
+        )
     device = next(x.device for x in arguments if isinstance(x, torch.Tensor))
     with torch.cuda.device(device) if device.type == "cuda" else contextlib.nullcontext():
         return function.apply(*arguments)
@@ -201,9 +219,11 @@ class Attention(_Function):
 
     @staticmethod
     def forward(launch, names, _, q, k, v, *captured):
-        _check(launch, q, k, v, *captured)
-        launch = dataclasses.replace(launch, gradients=None, deterministic=False)
-        call = call_of(launch, q, k, v, dict(zip(names, captured)))
+        _check(launch)
+        launch, captures = dataclasses.replace(launch, gradients=None, deterministic=False), dict(zip(names, captured))
+        if _is_recorded(launch, q, k, v, *captured):
+            return torch.ops.attnc.attention(*arguments_of(launch, None, q, k, v, captures))
+        call = call_of(launch, q, k, v, captures)
         out, lse, row_max = call.outcome(q, v)
         call.forward(launch, q, k, v, captured, out, lse, row_max)
         return out, lse, lse.new_empty(0) if row_max is None else row_max
@@ -230,9 +250,12 @@ class Gradients(_Function):
 
     @staticmethod
     def forward(launch, names, gradients, dout, dlse, out, lse, q, k, v, *captured):
-        _check(launch, q, k, v, *captured)
+        _check(launch)
         launch = dataclasses.replace(launch, gradients=gradients, wants_max=False)
         captures = dict(zip(names, captured))
+        if _is_recorded(launch, q, k, v, *captured, dout):
+            arguments = arguments_of(launch, gradients, q, k, v, captures)
+            return tuple(torch.ops.attnc.attention_backward(*arguments, out, lse, dout, dlse, []))
         call, out = call_of(launch, q, k, v, captures), _laid_out(out, like(q, v.shape[-1]))
         results, found = run_backward(call, launch, q, k, v, captures, out, lse, dout, dlse)
         return *results, *found.values()

@@ -28,11 +28,10 @@ from .._ir_text import DIMS
 from ..launch import ALIGNED, Launch, Sequences
 from ..prob_mods import functions_of, joined
 from .calls import rows_of
-from .derivatives import refuse_graph
 from .guards import describe
 from .kernels import ANEW
 from .operator import attention_of
-from .tracing import is_jit_tracing, is_watched, transform
+from .tracing import have_memory, is_jit_tracing, is_watched, transform
 from .translation import DTYPE_NAMES, plan_of, translate, translate_traced
 
 
@@ -303,7 +302,7 @@ for _mode in (FakeTensorMode, FunctionalTensorMode, ProxyTorchDispatchMode):
 
     in_graph.py_impl(_mode)(_lowered_in)
 for _transform in (TransformType.Grad, TransformType.Jvp, TransformType.Vmap):
-    in_graph.py_impl(_transform)(refuse_graph)
+    in_graph.py_impl(_transform)(lambda _, *arguments: _lowered(*arguments))
 
 
 def _is_traced():
@@ -360,12 +359,9 @@ def attend_in_graph(query, key, value, score_mod, mask_mod, scale, sequences=ALI
     return in_graph(query, key, value, score_mod, mask, scale, options)
 
 
-_WITH_MEMORY = {torch.Tensor, torch.nn.Parameter}
-
-
 def is_recorded(*tensors):
     """Whether operations are watched, or tensors are of classes that need operators."""
-    return is_watched() or not _WITH_MEMORY.issuperset(map(type, tensors))
+    return is_watched() or not have_memory(*tensors)
 
 
 def attend_recorded(query, key, value, score_mod, mask_mod, scale, sequences=ALIGNED, outputs=None, **options):
@@ -380,7 +376,7 @@ def attend_recorded(query, key, value, score_mod, mask_mod, scale, sequences=ALI
         problem = _extents(query, key)
         description = describe(*functions)
         captured = description.tensors
-        if not captured or not are_values_recorded and _WITH_MEMORY.issuperset(map(type, (query, *captured))):
+        if not captured or not are_values_recorded and have_memory(query, *captured):
             translation = translate(score_mod, mask_mod, device=device, problem=problem, outputs=outputs)
             return translation.plan, translation.captured, translation.given()[2]
         plan = _plan_for(

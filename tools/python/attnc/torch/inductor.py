@@ -23,10 +23,10 @@ from torch.utils._pytree import tree_map, tree_map_only
 from torch.utils._sympy.functions import CeilDiv
 
 from .. import __version__
+from .calls import line_of
 from .errors import UntranslatableError
 from .graphs import _translation
 from .kernels import mod_of
-from .operator import line_of
 
 __all__ = ["install", "uninstall"]
 

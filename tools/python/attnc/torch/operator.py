@@ -11,29 +11,17 @@ import torch
 
 from ..launch import Launch, Sequences
 from .autograd import wanted_by
-from .calls import call_of, run_backward
-from .derivatives import Attention, applied, check_once, gradients_of, is_transformed, refuse_graph
+from .calls import arguments_of, call_of, names_of, run_backward
+from .derivatives import Attention, applied, check_once, gradients_of, is_transformed, refuse_operator, tangents_by_kernels
 from .block_mask import Lists
 from .fp8 import SPANS
 from .kernels import ANEW, like, mod_of, shapes_of_outputs
 from .tracing import transform
 
 
-def line_of(text):
-    """Returns IR text on one line: Inductor writes nodes of graphs into comments, which end with the line."""
-    return text.replace("\n", "\\n")
-
-
 @functools.lru_cache(maxsize=1024)
 def _text_of(line):
     return line.replace("\\n", "\n")
-
-
-@functools.lru_cache(maxsize=1024)
-def _names_of(text):
-    """Returns the names of a mod's tensors, and of its numbers, in the order of their declarations."""
-    declared = mod_of(text).captures
-    return tuple([x.name for x in declared if is_tensor == (x.kind == "tensor")] for is_tensor in (True, False))
 
 
 _OF_MODS = "str text, Tensor q, Tensor k, Tensor v, Tensor[] captured, float[] scalars, float scale"
@@ -49,7 +37,7 @@ def _launch_of(arguments, lists=None, out=None):
         raise ValueError(f"fp8 is {fp8!r}; it must be None or one of {', '.join(SPANS)}")
     if kv_lengths is not None or cu_seqlens is not None or longest:
         sequences = Sequences(kv_lengths=kv_lengths, cu_seqlens_q=cu_seqlens, max_q_len=longest, max_kv_len=longest)
-    tensors, numbers = _names_of(text)
+    tensors, numbers = names_of(text)
     tensors, numbers = dict(zip(tensors, captured)), dict(zip(numbers, scalars))
     gradients, deterministic = None, False
     if wanted is not None:
@@ -67,17 +55,10 @@ def attention_of(launch, q, k, v, captures):
             raise NotImplementedError("outputs of a mod are not computed under transforms of torch.func and in forward mode")
         launch = dataclasses.replace(launch, deterministic=torch.are_deterministic_algorithms_enabled())
         return applied(Attention, launch, tuple(captures), None, q, k, v, *captures.values())
-    (tensors, numbers), sequences = _names_of(launch.mod), launch.sequences
-    captures = {name: captures[name] for name in tensors}
-    gradients, _ = wanted_by(q, k, v, captures)
-    scalars, wanted = [float(launch.numbers[name]) for name in numbers], None if gradients is None else " ".join(gradients)
-    operands = (
-        line_of(launch.mod), q, k, v, [*captures.values()], scalars, launch.scale, wanted, launch.wants_max,
-        sequences.kv_lengths, sequences.cu_seqlens_q, sequences.max_q_len, launch.fp8,
-    )  # fmt: skip
+    arguments = arguments_of(launch, wanted_by(q, k, v, captures)[0], q, k, v, captures)
     if not mod_of(launch.mod).outputs:
-        return attention_op(*operands)
-    *results, reduced = torch.ops.attnc.attention_with_outputs(*operands)
+        return attention_op(*arguments)
+    *results, reduced = torch.ops.attnc.attention_with_outputs(*arguments)
     return *results, *reduced
 
 
@@ -88,7 +69,7 @@ class _Library(torch.library.Library):
     def impl(self, name, function, key="", **how):
         def refusing(keyset, *arguments):
             if is_transformed(*arguments[1:4], *arguments[4]):
-                refuse_graph()
+                refuse_operator()
             return function(keyset, *arguments)
 
         super().impl(name, refusing if key == "Autograd" else function, key, **how)
@@ -99,6 +80,9 @@ _library.define(f"attention({_OF_ATTENTION}) -> (Tensor, Tensor, Tensor)")
 _library.define(f"attention_with_outputs({_OF_ATTENTION}) -> (Tensor, Tensor, Tensor, Tensor[])")
 _library.define(
     f"attention_backward({_OF_ATTENTION}, Tensor out, Tensor lse, Tensor dout, Tensor? dlse, Tensor?[] of_outputs) -> Tensor[]"
+)
+_library.define(
+    f"attention_tangents({_OF_ATTENTION}, Tensor out, Tensor lse, Tensor? dout, Tensor? dlse, Tensor?[] directions) -> Tensor[]"
 )
 attention_op, attention_backward_op = torch.ops.attnc.attention.default, torch.ops.attnc.attention_backward.default
 
@@ -138,6 +122,23 @@ def _fake_attention_backward(*arguments):
     return [torch.empty_like(x) for x in (*qkv, *map(captures.get, launch.gradients))]
 
 
+def _attention_tangents(*arguments):
+    """Returns tangents of out and lse along directions of q, k, v and captured tensors; and those of what attention_backward
+    returns, unless `wanted` is None. A direction may be None: 0."""
+    *arguments, out, lse, dout, dlse, directions = arguments
+    launch, (q, k, v, captures) = _launch_of(arguments)
+    primals, names = (q, k, v, *captures.values()), tuple(captures)
+    t_out, t_lse, found = tangents_by_kernels(
+        launch, names, launch.gradients, primals, out, lse, dout, dlse, directions
+    )  # fmt: skip
+    return [t_out, t_lse, *found]
+
+
+def _fake_attention_tangents(*arguments):
+    of_gradients = [] if arguments[7] is None else _fake_attention_backward(*arguments)
+    return [*_fake_with_outputs(*arguments[:-5])[:2], *of_gradients]
+
+
 def _save(ctx, inputs, output):
     text, q, k, v, captured, *numbers, kv_lengths, cu_seqlens, longest, fp8 = inputs
     ctx.saved = text, numbers, longest, fp8
@@ -153,7 +154,7 @@ def _backward(ctx, dout, dlse, _, of_outputs=()):
         raise RuntimeError("attnc::attention has gradients where `wanted` is given")
     if dout is None:
         dout = torch.zeros_like(out)
-    arguments, (names, _) = (text, q, k, v, captured, *numbers, kv_lengths, cu_seqlens, *others), _names_of(_text_of(text))
+    arguments, (names, _) = (text, q, k, v, captured, *numbers, kv_lengths, cu_seqlens, *others), names_of(_text_of(text))
     if torch.is_grad_enabled() or transform() is not None:
         check_once(of_outputs)
         dq, dk, dv, *of_captures = gradients_of(_launch_of(arguments)[0], names, dout, dlse, out, lse, q, k, v, *captured)
@@ -168,10 +169,11 @@ for _name, _function, _fake in (
     ("attention", lambda *given: _attention_with_outputs(*given)[:3], lambda *given: _fake_with_outputs(*given)[:3]),
     ("attention_with_outputs", _attention_with_outputs, _fake_with_outputs),
     ("attention_backward", _attention_backward, _fake_attention_backward),
+    ("attention_tangents", _attention_tangents, _fake_attention_tangents),
 ):  # fmt: skip
     _library.impl(_name, _function, "CompositeExplicitAutograd")
     torch.library.register_fake(f"attnc::{_name}", _fake, lib=_library)
-    if _fake is not _fake_attention_backward:
+    if _name in ("attention", "attention_with_outputs"):
         torch.library.register_autograd(f"attnc::{_name}", _backward, setup_context=_save, lib=_library)
 
 

@@ -33,16 +33,26 @@ _DECOMPOSED = (
 
 
 _dispatch_modes = torch._C._len_torch_dispatch_stack
-_modes_before_dispatch = torch._ops._len_torch_dispatch_stack_pre_dispatch
+modes_before_dispatch = torch._ops._len_torch_dispatch_stack_pre_dispatch
 transform, is_jit_tracing = _functorch.peek_interpreter_stack, torch._C._is_tracing
+
+
+def has_modes():
+    """Whether a mode records or watches operations."""
+    return _dispatch_modes() > 0 or modes_before_dispatch() > 0
+
+
+_WITH_MEMORY = {torch.Tensor, torch.nn.Parameter, type(None)}
+
+
+def have_memory(*tensors):
+    """Whether tensors, or None, are of no class that only operators take."""
+    return _WITH_MEMORY.issuperset(map(type, tensors))
 
 
 def is_watched():
     """Whether operations are recorded, watched or transformed."""
-    return (
-        _dispatch_modes() > 0 or is_jit_tracing() or transform() is not None or forward_ad._current_level >= 0
-        or _modes_before_dispatch() > 0
-    )  # fmt: skip
+    return has_modes() or is_jit_tracing() or transform() is not None or forward_ad._current_level >= 0
 
 
 @functools.cache
