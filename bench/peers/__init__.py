@@ -11,6 +11,7 @@ A module has:
 import contextlib
 import importlib
 import importlib.metadata
+import importlib.util
 import os
 import sys
 import time
@@ -59,6 +60,15 @@ def version_of(distribution):
         return f"{distribution} {importlib.metadata.version(distribution)}"
     except importlib.metadata.PackageNotFoundError:
         return f"{distribution} of unknown version"
+
+
+def load_of_vllm(library):
+    """Loads a library of vLLM's kernels, without the rest of vLLM."""
+    import torch
+
+    if not (found := importlib.util.find_spec("vllm")):
+        raise ModuleNotFoundError("No module named 'vllm'")
+    torch.ops.load_library(os.path.join(found.submodule_search_locations[0], library))
 
 
 def first(out):

@@ -25,7 +25,7 @@ import zipfile
 
 PEERS = {
     "fa3": ["fa3-fwd==0.0.3"],
-    "fa3_vllm": ["vllm==0.33.0"],
+    "vllm": ["vllm==0.33.0"],
     "flashmla": ["sgl-flash-mla==1.0.0"],
     "fa4": ["flash-attn-4==4.0.0b36", "nvidia-cutlass-dsl==4.8.1", "nvidia-cutlass-dsl-libs-base==4.8.1",
             "nvidia-cutlass-dsl-libs-core==4.8.1", "nvidia-cutlass-dsl-libs-cu13==4.8.1", "quack-kernels==0.6.5",
@@ -40,7 +40,7 @@ PLATFORMS = [f"manylinux_2_{n}_x86_64" for n in (*range(39, 23, -1), 17)] + ["ma
 # Libraries beyond 20 MB that are loaded; others are for other GPUs or versions of Python.
 LARGE = ("_cutlass_ir.cu13.cpython-312-x86_64-linux-gnu.so", "libcute_dsl_runtime.so", "fa3_fwd/_C.abi3.so", "_vllm_fa3_C.abi3.so")
 # Sources that FlashInfer compiles (those of decoding and prefill are read also if their kernels are there), and vLLM but for its kernels.
-UNUSED = re.compile(r"^vllm/(?!vllm_flash_attn/_vllm_fa3_C)|flashinfer/data/(?!csrc/(batch_decode|batch_prefill|[^/]*\.jinja)|aot/)|flashinfer/(?!data/).*\.(cu|cuh|o|cubin|ptx)$")
+UNUSED = re.compile(r"^vllm/(?!vllm_flash_attn/_vllm_fa3_C|_flashmla_C)|flashinfer/data/(?!csrc/(batch_decode|batch_prefill|[^/]*\.jinja)|aot/)|flashinfer/(?!data/).*\.(cu|cuh|o|cubin|ptx)$")
 FILTERS = [{"id": lzma.FILTER_X86}, {"id": lzma.FILTER_LZMA2, "preset": 6, "dict_size": 64 << 20}]
 
 

@@ -2,17 +2,13 @@
 latent attention, and adds up products of e4m3 on two levels. A plan of a decoding step, as vLLM makes it, is not timed."""
 
 import functools
-import importlib.util
-import pathlib
 
 import torch
 import workloads
 
-from . import flat, paged, quantised, version_of
+from . import flat, load_of_vllm, paged, quantised, version_of
 
-if not (found := importlib.util.find_spec("vllm")):
-    raise ModuleNotFoundError("No module named 'vllm'")
-torch.ops.load_library(pathlib.Path(found.submodule_search_locations[0], "vllm_flash_attn", "_vllm_fa3_C.abi3.so"))
+load_of_vllm("vllm_flash_attn/_vllm_fa3_C.abi3.so")
 
 NAME = "fa3_vllm"
 VARIANTS = ("noop", "causal", "softcap", "sliding_window", "latent")

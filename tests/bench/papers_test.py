@@ -186,6 +186,17 @@ FA3_PLAN_SCHEMA = (
 )
 
 
+LIBRARIES = []  # they live to the end: torch lists the operations of those that are gone
+
+
+def operations(namespace, **by_name):
+    """Makes operations of the CPU: {name: (schema, function)}."""
+    LIBRARIES.append(library := torch.library.Library(namespace, "DEF"))
+    for name, (schema, function) in by_name.items():
+        library.define(schema)
+        library.impl(name, function, "CPU")
+
+
 def fa3_by_definition(*arguments):
     """The operation of vLLM's library."""
     names = [argument.name for argument in torch.ops._vllm_fa3_C.fwd.default._schema.arguments]
@@ -210,9 +221,14 @@ def fa3_by_definition(*arguments):
 class CallsTest(unittest.TestCase):
     """Peers whose libraries are stood in for by definitions: their operands and options say what attnc's mods say."""
 
-    def tearDown(self):
-        for name in ("peers.flash3_vllm", "peers.flashmla"):  # no other test finds what calls the stand-ins
-            sys.modules.pop(name, None)
+    def imported(self, name, package, load):
+        """Returns a module of peers, with `package` in place of flash_mla and `load` of load_of_vllm; no other test finds it."""
+        self.addCleanup(sys.modules.pop, f"peers.{name}", None)
+        self.addCleanup(sys.modules.pop, "flash_mla", None)
+        sys.modules.pop(f"peers.{name}", None)
+        sys.modules["flash_mla"] = package
+        with mock.patch("peers.load_of_vllm", load):
+            return importlib.import_module(f"peers.{name}")
 
     def check(self, peer, *cases):
         from peers import ours
@@ -228,16 +244,12 @@ class CallsTest(unittest.TestCase):
                     self.assertFalse(differences(operands, run()[1](), expected)[1], f"{case.id} {how}")
 
     def test_vllms_flash_attention_3(self):
-        library = torch.library.Library("_vllm_fa3_C", "DEF")
-        library.define(FA3_SCHEMA)
-        library.define(FA3_PLAN_SCHEMA)
-        library.impl("fwd", fa3_by_definition, "CPU")
         plans = []
-        library.impl("get_scheduler_metadata", lambda *sizes: plans.append(sizes[:7]) or torch.empty(0), "CPU")
-        spec = types.SimpleNamespace(submodule_search_locations=["/nowhere"])
-        with mock.patch("importlib.util.find_spec", lambda name: spec), mock.patch.object(torch.ops, "load_library") as load:
-            flash3_vllm = importlib.import_module("peers.flash3_vllm")
-        self.assertEqual(str(load.call_args[0][0]), "/nowhere/vllm_flash_attn/_vllm_fa3_C.abi3.so")
+        plan = lambda *sizes: plans.append(sizes[:7]) or torch.empty(0)
+        operations("_vllm_fa3_C", fwd=(FA3_SCHEMA, fa3_by_definition), get_scheduler_metadata=(FA3_PLAN_SCHEMA, plan))
+        load = mock.Mock()
+        flash3_vllm = self.imported("flash3_vllm", None, load)
+        load.assert_called_once_with("vllm_flash_attn/_vllm_fa3_C.abi3.so")
         case = functools.partial(workloads.Workload, width=16, width_v=16)
         of = [case("forward", variant, 2, 4, 2, 64, window=9) for variant in ("noop", "causal", "sliding_window", "softcap")]
         of += [case("forward", "causal", 1, 2, 2, 64, dtype="e4m3"), case("forward", "document", 1, 2, 2, 64, is_packed=True)]
@@ -245,7 +257,9 @@ class CallsTest(unittest.TestCase):
         self.check(flash3_vllm, *of, workloads.Workload("decode", "latent", 2, 4, 1, 64, 24, 16, page=16))
         self.assertEqual(plans, [(2, 1, 64, 4, 2, 16, 16), (2, 1, 64, 4, 1, 8, 16)])
 
-    def test_flashmla_of_both_packages(self):
+    def test_flashmla_of_vllm_and_of_both_packages(self):
+        case = workloads.Workload("decode", "latent", 2, 4, 1, 128, 24, 16, page=64)
+
         def decoded(q, pool, table, lengths, width_v, plan, splits, **how):
             self.assertEqual(how.pop("use_legacy", False), plan == "sglang")
             self.assertEqual(how, {"causal": True})
@@ -256,10 +270,35 @@ class CallsTest(unittest.TestCase):
             library = types.SimpleNamespace(get_mla_metadata=lambda *_, whose=whose: (whose, None), flash_mla_with_kvcache=decoded)
             if whose == "sglang":
                 library.has_legacy = lambda: True
-            with mock.patch.dict(sys.modules, flash_mla=library):
-                sys.modules.pop("peers.flashmla", None)
-                flashmla = importlib.import_module("peers.flashmla")
-            self.check(flashmla, workloads.Workload("decode", "latent", 2, 4, 1, 128, 24, 16, page=64))
+            flashmla = self.imported("flashmla", library, mock.Mock(side_effect=OSError))
+            self.assertFalse(flashmla.IS_IN_VLLM)
+            self.check(flashmla, case)
+
+        def of_vllm(q, pool, width_v, lengths, table, scale, is_causal, plan, splits, out):
+            self.assertEqual((is_causal, out), (True, None))
+            plans.append(plan)
+            k = rows_of(pool, table, int(lengths[0]))
+            return attended(q, k, k[..., :width_v], scale), torch.empty(0), torch.ones(1), torch.ones(1)
+
+        plans = []
+        schema = (
+            "dense_decode_fwd(Tensor q, Tensor kcache, int head_size_v, Tensor seqlens_k, Tensor block_table, float softmax_scale, "
+            "bool is_causal, Tensor? tile_scheduler_metadata, Tensor? num_splits, Tensor? out_) -> (Tensor, Tensor, Tensor?, Tensor?)"
+        )
+        operations("_flashmla_C", dense_decode_fwd=(schema, of_vllm))
+        flashmla = self.imported("flashmla", None, mock.Mock())
+        self.assertEqual(list(flashmla.ways(case, *[torch.ones(2, 128, 1, 24)] * 3)), ["vllm"])
+        self.check(flashmla, case)
+        self.assertEqual([plan is None for plan in plans], [True, False])
+        with self.assertRaises(OSError):
+            self.imported("flashmla", None, mock.Mock(side_effect=OSError))
+
+    def test_a_library_of_vllm_is_found_without_vllm(self):
+        with tempfile.TemporaryDirectory() as folder, mock.patch.object(sys, "path", [folder]), mock.patch.object(torch.ops, "load_library") as load:
+            pathlib.Path(folder, "vllm").mkdir()
+            common.peers.load_of_vllm("lib.so")
+            load.assert_called_once_with(f"{folder}/vllm/lib.so")
+            self.assertNotIn("vllm", sys.modules)
 
 
 class BundleTest(unittest.TestCase):
@@ -287,9 +326,10 @@ class BundleTest(unittest.TestCase):
         self.addCleanup(sys.path.remove, str(BENCH / "peers"))
         from bundle import is_wanted
 
-        for path, size in (("vllm/vllm_flash_attn/_vllm_fa3_C.abi3.so", 172 << 20), ("vllm-0.33.0.dist-info/METADATA", 1 << 10)):
+        for path, size in (("vllm/vllm_flash_attn/_vllm_fa3_C.abi3.so", 172 << 20), ("vllm-0.33.0.dist-info/METADATA", 1 << 10),
+                           ("vllm/_flashmla_C.abi3.so", 4 << 20)):
             self.assertTrue(is_wanted(path, size), path)
-        for path, size in (("vllm/vllm_flash_attn/_vllm_fa2_C.abi3.so", 307 << 20), ("vllm/config.py", 1 << 10)):
+        for path, size in (("vllm/vllm_flash_attn/_vllm_fa2_C.abi3.so", 307 << 20), ("vllm/config.py", 1 << 10), ("vllm/_flashmla_extension_C.abi3.so", 1 << 10)):
             self.assertFalse(is_wanted(path, size), path)
 
     def test_kernels_of_natten_that_are_built_are_its_defaults(self):
