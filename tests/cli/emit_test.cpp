@@ -143,6 +143,15 @@ TEST_CASE("emit prints the generated text, of the whole kernel or of a launch") 
   CHECK(emit(backward + " --launch 9").exitCode == 2);
 }
 
+TEST_CASE("emitted backward kernels take the gradients of the sums that are named") {
+  const std::string sums = "--stage mod --arch sm_80 --kernel backward " + kMods + "column_sums.py";
+  const std::string all = emitted(sums), named = emitted(sums + " --gradients column_sums"),
+                    none = emitted(sums + " --gradients none");
+  CHECK(all == named);
+  CHECK_THAT(all, Contains("column_sums_gradient"));
+  CHECK_THAT(none, !Contains("column_sums_gradient"));
+}
+
 TEST_CASE("emit prints the IR after passes") {
   const std::string all = emitted("--print-after all --arch sm_80 " + kMods + "alibi.py");
   CHECK(all.find("; after sequences") < all.find("; after levels"));

@@ -126,6 +126,25 @@ NVRTC_TEST_CASE("a pack of ragged batches serves launches with lists, and withou
         std::set<std::string>{"forward blocks-128x128 ragged"});
 }
 
+NVRTC_TEST_CASE("a pack of a mod with outputs serves launches that ask for them, and others") {
+  const Folder folder;
+  const std::string mod = folder / "sums.py", pack = folder / "kernels.attnc",
+                    of = mod + " --arch sm_80 --head-dim 64 ";
+  writeFile(mod, "def weight(prob, score, b, h, q_idx, kv_idx):\n    return prob\n"
+                 "sums: f32[B, H, KV_LEN] = reduce_sum(weight)\n");
+  const auto served = [&](const std::string& options) {
+    const Bare bare(pack);
+    return attnc::test::attnc("explain " + of + "--kernel backward " + options).exitCode == 0;
+  };
+  for (const auto& [gradients, hasSums] : {std::pair("", true), {"--gradients none ", false}}) {
+    REQUIRE(attnc::test::attnc("pack " + of + "--kernel backward -o " + pack + " " + gradients).exitCode == 0);
+    CHECK(served("--gradients sums") == hasSums);
+    CHECK(served("--gradients none"));
+  }
+  REQUIRE(attnc::test::attnc("pack " + of + "--kernel forward -o " + pack).exitCode == 0);
+  CHECK_THAT(attnc::test::attnc("cache ls --json " + pack).out, Contains("reductions_sm80.cu"));
+}
+
 NVRTC_TEST_CASE("a pack of kernels of e4m3 has those that round to it") {
   const Folder folder;
   const std::string pack = folder / "kernels.attnc", of = "pack --expr score --arch sm_90a --head-dim 64 --dtype ";

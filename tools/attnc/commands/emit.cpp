@@ -43,11 +43,12 @@ Expected<KernelOptions> kernelOptions(const Mod& mod, const EmitOptions& options
   ATTNC_TRY_AS(arch, options.target.archAsked());
   const PrepareOptions flags = options.kernel.toOptions();
   std::set<std::string> gradients;
+  Features features;
   if (kindOf(options.kind) == KernelKind::Backward) {
-    ATTNC_TRY_AS(wanted, options.gradients.wanted(mod));
+    features.set(Feature::Reductions, !options.gradients.ofOutputs(mod).empty());
+    ATTNC_TRY_AS(wanted, options.gradients.wanted(mod, features.has(Feature::Reductions)));
     gradients = *std::move(wanted);
   }
-  Features features;
   const DType ofQ = dtypeOf(options.target.dtype);
   features.set(Feature::Fp8Q, ofQ == DType::E4M3);
   features.set(Feature::Fp8Kv, options.target.fp8.kv || ofQ == DType::E4M3);

@@ -120,6 +120,22 @@ Expected<std::vector<KernelOptions>> kernelsOf(const Compiler& compiler, const M
   return kernels;
 }
 
+/// Returns the plan of a kernel that also computes the outputs of its mod, or takes the gradients of its sums. nullopt:
+/// no kernel does.
+Expected<std::optional<Plan>> planOfOutputs(const Compiler& compiler, const Mod& mod, const PackOptions& options,
+                                            KernelOptions kernel) {
+  const bool isBackward = kernel.kind == KernelKind::Backward;
+  std::optional<Plan> found;
+  if (isBackward ? options.gradients.ofOutputs(mod).empty() : mod.reductions().empty()) return found;
+  if (isBackward) {
+    ATTNC_TRY_AS(wanted, options.gradients.wanted(mod, /*ofOutputs=*/true));
+    kernel.gradients = *std::move(wanted);
+  }
+  kernel.features.set(Feature::Reductions);
+  if (auto plan = compiler.plan(mod, kernel)) found = *std::move(plan);
+  return found;
+}
+
 /// Returns the cross product of the requested values.
 std::vector<PackOptions> combinationsOf(const PackOptions& options) {
   std::vector<std::optional<ProblemShape>> shapes;
@@ -174,6 +190,9 @@ Expected<std::string> packBytes(const PackOptions& options) {
       for (const KernelOptions& kernel : *kernels) {
         ATTNC_TRY_AS(plan, compiler.plan(*mod, kernel));
         plans.push_back(*std::move(plan));
+        if (kernel.kind == KernelKind::BlockMask) continue;
+        ATTNC_TRY_AS(more, planOfOutputs(compiler, *mod, one, kernel));
+        if (*more) plans.push_back(**std::move(more));
       }
     }
   }

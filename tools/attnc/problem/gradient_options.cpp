@@ -53,8 +53,7 @@ Expected<std::set<std::string>> GradientOptions::wanted(const Mod& mod, bool ofO
   if (captures == kNone) return std::set<std::string>();
   if (captures == kAll) return reachedCaptures(mod, ofOutputs);
   std::set<std::string> names(captures.begin(), captures.end());
-  if (ofOutputs)
-    for (const CaptureInfo& one : mod.reductionGradients()) names.erase(sumOf(one));
+  for (const CaptureInfo& one : mod.reductionGradients()) names.erase(sumOf(one));
   for (const CaptureInfo& one : mod.reductions())
     if (names.count(one.name) && !one.isSum)
       throw wrongUsage("--gradients", one.name + " is a maximum, which has no gradient",

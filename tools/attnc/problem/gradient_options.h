@@ -23,7 +23,7 @@ struct GradientOptions {
   /// Throws CLI::ValidationError if one of the options is given without a backward pass.
   void check(bool isBackward) const;
   /// Returns the captures that want gradients; for "all", those that a gradient reaches. Throws CLI::ValidationError
-  /// for a name that is not a captured float. `ofOutputs`: names may be those of sums, which have gradients.
+  /// for a name that is neither a captured float nor a sum. `ofOutputs`: whether sums have gradients.
   Expected<std::set<std::string>> wanted(const Mod& mod, bool ofOutputs = false) const;
   /// Returns the captures that hold gradients of sums, of those that the loss reads.
   std::vector<CaptureInfo> ofOutputs(const Mod& mod) const;
