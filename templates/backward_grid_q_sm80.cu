@@ -75,8 +75,11 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
     queries.copy_in(tiles.o, d_out, p.base.d_out_stride.row, f.vectors);
     ptx::cp_async_commit_group();
   }
-  const Element* k = (const Element*)f.k + b * f.k_stride.batch + h / f.group * f.k_stride.head;
-  const Element* v = (const Element*)f.v + b * f.v_stride.batch + h / f.group * f.v_stride.head;
+  // NOTE: head addresses are computed again for each box: registers are scarce around the loop.
+  const int kv_head = h / f.group;
+  const auto head_of = [&](const void* tensor, const Strides& stride) {
+    return (const Element*)tensor + b * stride.batch + ptx::opaque(kv_head) * stride.head;
+  };
 
   const GridPlace place(OwnBox(), view, args, b, h, plan.origin, warp_row + Scores::row(0));
   const GridRange seen = grid::seen_by_warp(place);
@@ -102,8 +105,8 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
     {
       BoxTokens<Element, KeyBox, kBlockN, kThreads, kWidest> keys;
       keys.look(0, origin, p.kv_extent);
-      keys.copy_in(tiles.k, k, f.k_stride.row, f.vectors);
-      keys.copy_in(tiles.v, v, f.v_stride.row, f.vectors);
+      keys.copy_in(tiles.k, head_of(f.k, f.k_stride), f.k_stride.row, f.vectors);
+      keys.copy_in(tiles.v, head_of(f.v, f.v_stride), f.v_stride.row, f.vectors);
       ptx::cp_async_commit_group();
     }
     ptx::cp_async_wait_group<0>();

@@ -64,7 +64,10 @@ constexpr int kAccumulators = (sizeof(Scores) + sizeof(Out)) / sizeof(float); //
 // that is called for each score takes all that are left. From this follows how many CTAs fit on an SM, which ptxas is
 // told.
 constexpr bool kIsPlain = Mod::kBoxIsMask && !Mod::Exponents::kCallsScore;
-constexpr int kTaken = kAccumulators + (Mod::kGridAxes == 3 ? 24 : 0) + (sizeof(Element) == 4 ? 16 : 0);
+constexpr int kTaken = kAccumulators + (Mod::kGridAxes == 3 ? 24 : 0) +
+                       (sizeof(Element) == 2   ? 0
+                        : VTile::kColumns > 48 ? (VTile::kColumns - 32) / 2
+                                               : 8);
 constexpr int kResident = !kIsPlain ? 256 : kTaken <= 64 ? 512 : kTaken <= 92 ? 384 : 256; // threads per SM
 constexpr int kCtas = kResident < kThreads ? 1 : kResident / kThreads;
 constexpr int kFewKeys = 128; // rows that see no more keys than this use exact references: softmax.cuh

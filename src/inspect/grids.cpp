@@ -181,23 +181,27 @@ std::string divisorOf(const ir::Module& module) {
 } // namespace
 
 /// Returns the module with its grids.
-static Expected<ir::Module> withGrids(const Mod& mod) {
-  ir::Module module = tracedModule(mod);
+static Expected<ir::Module> withGrids(ir::Module module) {
   ATTNC_TRY(passes::runPipeline(module, {.keepsGrids = true}));
   return module;
 }
 
 Expected<ModGrids> gridsOf(const Mod& mod) {
   return onOwnStack([&]() -> Expected<ModGrids> {
-    ATTNC_TRY_AS(module, withGrids(mod));
+    ATTNC_TRY_AS(kernelMod, kernelModOf(mod, {}));
+    const passes::GridKernel* kernel = (*kernelMod)->grid.get();
+    ir::Module traced = tracedModule(mod);
+    if (kernel && kernel->step > 1 && kernel->isFound) {
+      ATTNC_TRY_AS(apart, passes::onLine(traced));
+      traced = std::move((*apart)->module);
+    }
+    ATTNC_TRY_AS(module, withGrids(std::move(traced)));
     const analysis::GridsUsed used = analysis::gridsUsed(*module);
     ATTNC_TRY(passes::deriveGridBox(*module, {}));
     ModGrids all{.isDeclared = mod.declaresGrids()};
     if (module->grids.empty()) all.divisor = divisorOf(mod.module());
     if (module->grids.empty() || !(all.isDeclared || (used.queries && used.keys))) return all;
     for (unsigned i = 0; i < module->grids.size(); ++i) all.grids.push_back(infoOf(*module, i, used));
-    ATTNC_TRY_AS(kernelMod, kernelModOf(mod, {}));
-    const passes::GridKernel* kernel = (*kernelMod)->grid.get();
     if (!all.isDeclared) all.served = servedText(*module, used, kernel);
     addBox(*module, used, kernel, all);
     return all;
@@ -206,7 +210,7 @@ Expected<ModGrids> gridsOf(const Mod& mod) {
 
 Expected<LaunchGrids> gridsOf(const Mod& mod, const Captures& captures, const ProblemShape& problem) {
   return onOwnStack([&]() -> Expected<LaunchGrids> {
-    ATTNC_TRY_AS(module, withGrids(mod));
+    ATTNC_TRY_AS(module, withGrids(tracedModule(mod)));
     ATTNC_TRY_AS(bindings, ir::bind(*module, captures, problem));
     const analysis::GridsUsed used = analysis::gridsUsed(*module);
     LaunchGrids grids;

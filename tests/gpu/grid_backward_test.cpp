@@ -114,6 +114,12 @@ GRID_TEST_CASE(Backward, "gradients on grids: neighborhoods of the library, with
   checkAll(cases);
 }
 
+GRID_TEST_CASE(Backward, "gradients on grids: lines whose keys are a multiple of a step away",
+               "[gpu][grid][backward]") {
+  checkAll(casesOfSteps(DType::BF16));
+  checkAll(casesOfSteps(DType::F32));
+}
+
 GRID_TEST_CASE(Backward, "gradients on grids: deterministic sums have the same bits in each launch",
                "[gpu][grid][backward][deterministic]") {
   std::vector<Case> cases;

@@ -211,6 +211,26 @@ inline std::vector<Case> casesBehindText() {
   return cases;
 }
 
+/// Returns cases of dilated windows of a line, with no grid declared and with one.
+inline std::vector<Case> casesOfSteps(DType dtype) {
+  std::vector<Case> cases;
+  for (auto [step, rows] : {std::pair(2, 300), {5, 77}, {24, 40}, {3, 1}}) {
+    const std::string same = fmt::format("(q % {0} == k % {0})", step), far = std::to_string(9 * step);
+    for (const std::string& mask : {same + " & (abs(q - k) <= " + far + ")",
+                                    fmt::format("((q - k) % {} == 0) & (k <= q) & (q - k <= w)", step)}) {
+      const bool hasScalar = mask.find("w") != std::string::npos;
+      const Mod mod = take(Mod::parse((hasScalar ? "w: int\n" : "") + ("def mask_mod(b, h, q, k):\n  return " + mask)));
+      for (int headDim : {64, 128}) {
+        const int64_t length = step * rows;
+        Case c{mod, {{1, 2, 1, length, length}, headDim, headDim, dtype}, {}, {}};
+        if (hasScalar) c.scalars["w"] = 7 * step + 1;
+        cases.push_back(std::move(c));
+      }
+    }
+  }
+  return cases;
+}
+
 /// Fills an i32 capture.
 inline void fill(HostOperands& operands, const std::string& name, const std::function<int32_t()>& draw) {
   cli::HostTensor& tensor = operands.tensors.at(name);

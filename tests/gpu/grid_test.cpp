@@ -34,6 +34,11 @@ GRID_TEST_CASE(Forward, "grid kernels: images, with windows even and odd, and gr
   checkForward(cases);
 }
 
+GRID_TEST_CASE(Forward, "grid kernels: lines whose keys are a multiple of a step away", "[gpu][grid]") {
+  checkForward(casesOfSteps(DType::BF16));
+  checkForward(casesOfSteps(DType::F32));
+}
+
 GRID_TEST_CASE(Forward, "grid kernels: volumes", "[gpu][grid]") {
   std::vector<Case> cases;
   const Mod near = gridMod(3, "(abs(kz - qz) <= 1) & (abs(ky - qy) <= 2) & (abs(kx - qx) <= 3)");

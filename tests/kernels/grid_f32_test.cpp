@@ -123,6 +123,7 @@ TEST_CASE("f32 by boxes of a grid: attention, by three products of TF32 or by on
   checkForward({kAsks, "9, 21", 9 * 21, 16, 8, false, "sm_80"});
   checkForward({kVolume, "5, 6, 7", 5 * 6 * 7});
   checkForward({kDilated, "200", 200});
+  checkForward({kDilated, "210", 210});
   checkForward({kNear, "9, 21", 9 * 21, 16, 16, true});
 }
 
@@ -131,5 +132,6 @@ TEST_CASE("f32 by boxes of a grid: gradients, by three products of TF32 or by on
   checkGradients({kNear, "17, 5", 17 * 5, 40, 72});
   checkGradients({kAsks, "9, 21", 9 * 21, 16, 8, false, "sm_80"});
   checkGradients({kVolume, "5, 6, 7", 5 * 6 * 7});
+  checkGradients({kDilated, "210", 210}); // remainders are an axis
   checkGradients({kNear, "9, 21", 9 * 21, 16, 16, true});
 }

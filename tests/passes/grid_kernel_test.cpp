@@ -42,7 +42,10 @@ std::string maskText(const std::string& queries, const std::string& keys, int ax
          " = keys.coords(kv_idx)\n  return " + expression + "\n";
 }
 
+constexpr int64_t kLine = 12; ///< tokens of grids that the length determines
+
 int64_t tokensOf(const ir::Grid& grid, const ir::Bindings& bindings) {
+  if (grid.hasRest()) return kLine;
   int64_t product = 1;
   for (const ir::Grid::Number& extent : grid.extents) {
     REQUIRE(extent.kind != ir::Grid::Number::Kind::Dim);
@@ -72,7 +75,7 @@ void checkKernel(const ir::Module& mod, const GridKernel& kernel, const std::map
   for (const ir::TensorCapture& tensor : mod.tensors)
     captures.set(tensor.name,
                  TensorView::contiguous(zeros.data(), DType::F32, {2, tensor.shape[1].value, tensor.shape[2].value}));
-  ProblemShape problem{.qHeads = 2, .kvHeads = 1, .qLen = 1, .kvLen = 1};
+  ProblemShape problem{.qHeads = 2, .kvHeads = 1, .qLen = kLine, .kvLen = kLine};
   auto bindings = ir::bind(kernel.module, captures, problem);
   if (!bindings) FAIL(bindings.error().message);
   problem.qLen = tokensOf(kernel.ofQueries, *bindings);
@@ -198,6 +201,39 @@ TEST_CASE("kernels by boxes: rows are split by dilation if nothing else is asked
       CHECK(kernel.axes.size() == axes);
       checkKernel(mod, kernel, {{"w", 1}, {"m", 1}});
     }
+  }
+}
+
+TEST_CASE("kernels by boxes: keys that are a multiple of a step away are an axis of remainders", "[grid_kernel]") {
+  struct Line {
+    std::string text;
+    int64_t step, span; ///< span: of rows of steps; 0: unknown
+  };
+  const std::string apart = "def mask_mod(b, h, q, k):\n  return ";
+  const Line lines[] = {
+      {apart + "(q % 4 == k % 4) & (abs(q - k) <= 9)", 4, 5},
+      {apart + "((q - k) % 3 == 0) & (k <= q) & (q - k < 7)", 3, 3},
+      {apart + "((k - q) % 3 == 0) & (q <= k + 1) & (k <= q + 2)", 3, 1},
+      {"w: int\n" + apart + "((q - k) % 2 == 0) & (k <= q) & (q - k <= w * 2)", 2, 0},
+      {apart + "((q - k) % 2 == 0) & (abs(q - k) <= 4) & (k % 5 != h)", 2, 5},
+      {"from attnc import grid\nline = grid(12)\ndef mask_mod(b, h, q, k):\n"
+       "  x, y = line.coords(q)[0], line.coords(k)[0]\n  return (abs(x - y) <= 6) & (x % 3 == y % 3)",
+       3, 5},
+  };
+  for (const Line& line : lines) {
+    INFO(line.text);
+    const ir::Module mod = traced(line.text + "\n");
+    const GridKernel kernel = take(kernelOf(mod));
+    CHECK(kernel.step == line.step);
+    REQUIRE(kernel.axes.size() == 2);
+    if (line.span) CHECK(kernel.axes[0].span == line.span);
+    CHECK(kernel.axes[1].span == 1);
+    CHECK(kernel.isSeparable);
+    checkKernel(mod, kernel, {{"w", 2}});
+  }
+  for (const char* mask : {"(q % 4 == k % 4) | (abs(q - k) <= 9)", "(q % 4 == k % 2) & (abs(q - k) <= 9)"}) {
+    const auto none = kernelOf(traced(apart + mask + "\n"));
+    CHECK((!none || none->step == 1));
   }
 }
 
@@ -333,7 +369,7 @@ TEST_CASE("kernels by boxes: what is no box is asked of each key", "[grid_kernel
     checkKernel(mod, kernel, {{"w", 1}, {"m", 1}});
     CHECK(kernel.axes[0].span == 11);
   }
-  const ir::Module dilated = traced(maskText("32", "32", 1, "(abs(kx - qx) <= 6) & (kx % 2 == qx % 2)"));
+  const ir::Module dilated = traced(maskText("33", "33", 1, "(abs(kx - qx) <= 6) & (kx % 2 == qx % 2)"));
   const GridKernel kernel = take(kernelOf(dilated));
   CHECK(analysis::gridBox(kernel.module)->axes[0].step);
   checkKernel(dilated, kernel, {{"w", 1}, {"m", 1}});

@@ -15,6 +15,10 @@ std::string unservedByBackwardBoxes(const Request& request) {
   if (!request.mod->grid->isSeparable) return "takes boxes that each axis of the query decides by itself";
   const bool isAsked = options.family == Family::Grid;
   if (!isAsked && options.noBoxes) return "is not asked for";
+  // A CTA's box of keys has this many remainders, of which a query sees one: KeyBits leaves no room for fewer.
+  const int64_t remainders = options.dtype == DType::F32 ? 2 : 16;
+  if (!isAsked && request.mod->grid->step > 1 && request.mod->grid->step <= remainders)
+    return "gains nothing where a query sees each of few keys";
   if (!isAsked && request.mod->facts.kvEdges) return "gains nothing where each query sees the keys from one to another";
   return {};
 }

@@ -36,8 +36,11 @@ double burdenOf(const Request& request, const codegen::Config::Boxes& boxes) {
   const int queries = tokensOf(boxes.queries), keys = tokensOf(boxes.keys), warps = queries / 16;
   const int64_t most = request.arch.sharedBytesPerCta(), bytes = gridSharedBytes(queries, keys, options);
   if (bytes > most) return 0;
-  const int taken = (keys + int(llvm::alignTo(options.headDimV, 16))) / 2 +
-                    (request.mod->grid->axes.size() == 3 ? 24 : 0) + (options.dtype == DType::F32 ? 16 : 0);
+  const int columns = int(llvm::alignTo(options.headDimV, 16)),
+            parts = options.dtype != DType::F32 ? 0
+                    : columns > 48              ? (columns - 32) / 2
+                                                : 8,
+            taken = (keys + columns) / 2 + (request.mod->grid->axes.size() == 3 ? 24 : 0) + parts;
   const bool isPlain = request.mod->facts.weight <= Weight::Light;
   const int64_t fitting = !isPlain ? 8 : taken <= 64 ? 16 : taken <= 92 ? 12 : 8; // warps that fit into registers
   const int64_t ctas = std::max<int64_t>(1, std::min((most + kReserved) / (bytes + kReserved), fitting / warps));

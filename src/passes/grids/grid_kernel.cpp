@@ -5,6 +5,7 @@
 #include "ir/walk.h"
 #include "passes/autodiff.h"
 #include "passes/grids/place_writer.h"
+#include "passes/grids/steps_apart.h"
 #include "passes/ir_names.h"
 #include "passes/order_captures.h"
 #include "passes/pass.h"
@@ -217,12 +218,10 @@ void setBoxOfAllKeys(ir::Module& module) {
   module.setOutput("box_rest", ir::kMask.params, *module.output(ir::kMask));
 }
 
-} // namespace
-
-Expected<std::optional<GridKernel>> gridKernel(const ir::Module& traced, const ir::Module& like) {
+Expected<std::optional<GridKernel>> kernelOf(const ir::Module& traced, const ir::Module& like, bool isFound,
+                                             int64_t step = 1) {
   static const std::optional<GridKernel> kNone;
-  if (traced.grids.empty() && !ir::uses(traced, Op::FloorDiv) && !ir::uses(traced, Op::Mod)) return kNone;
-  GridKernel kernel{.module = traced, .isFound = traced.grids.empty()};
+  GridKernel kernel{.module = traced, .isFound = isFound, .step = step};
   ir::Module& module = kernel.module;
   ATTNC_TRY(runPipeline(module, {.keepsGrids = true}));
   orderLike(module, like);
@@ -258,6 +257,34 @@ Expected<std::optional<GridKernel>> gridKernel(const ir::Module& traced, const i
   if (kernel.isFound && box->isMask() && isOfBlocks(kernel.axes.back())) return kNone;
   if (kernel.beside) analysis::setBeside(module, *kernel.beside);
   return std::optional(std::move(kernel));
+}
+
+} // namespace
+
+Expected<std::optional<StepsApart>> onLine(const ir::Module& traced) {
+  const auto isLine = [](const ir::Grid& grid) {
+    return grid.extents.size() == 1 && grid.extents[0].kind == ir::Grid::Number::Kind::Constant &&
+           grid.before == ir::Grid::Number();
+  };
+  if (!ir::uses(traced, Op::Mod) || !llvm::all_of(traced.grids, isLine)) return std::optional<StepsApart>();
+  ir::Module plain = traced;
+  ATTNC_TRY(runPipeline(plain)); // positions take the place of coordinates
+  plain.grids.clear();
+  std::optional<StepsApart> apart = stepsApart(plain);
+  const auto fits = [&](const ir::Grid& grid) { return grid.extents[0].value % apart->step == 0; };
+  if (apart && !llvm::all_of(traced.grids, fits)) apart.reset();
+  return apart;
+}
+
+Expected<std::optional<GridKernel>> gridKernel(const ir::Module& traced, const ir::Module& like) {
+  const bool isFound = traced.grids.empty();
+  if (isFound && !ir::uses(traced, Op::FloorDiv) && !ir::uses(traced, Op::Mod)) return std::optional<GridKernel>();
+  ATTNC_TRY_AS(apart, onLine(traced));
+  if (*apart) {
+    ATTNC_TRY_AS(kernel, kernelOf((*apart)->module, like, isFound, (*apart)->step));
+    if (*kernel && (*kernel)->isBounded) return std::move(*kernel);
+  }
+  return kernelOf(traced, like, isFound);
 }
 
 Expected<ir::Module> withGradient(const GridKernel& kernel) {

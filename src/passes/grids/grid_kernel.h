@@ -4,6 +4,7 @@
 #include "attnc/error.h"
 #include "ir/ir.h"
 #include "passes/grids/beside_grid.h"
+#include "passes/grids/steps_apart.h"
 
 #include <optional>
 
@@ -31,7 +32,8 @@ struct GridKernel {
   /// Whether the box excludes keys along some axis. Otherwise it contains all keys, and kernels gain from lists of live
   /// boxes.
   bool isBounded = true;
-  bool isFound = false;             ///< grids come from find-grids: lengths that these do not divide are also valid
+  bool isFound = false; ///< grids come from find-grids: lengths that these do not divide are also valid
+  int64_t step = 1; ///< of a line: a query and its keys are a multiple of it apart, and remainders are the last axis
   std::optional<BesideGrid> beside; ///< unset: all tokens of a launch must lie on the grids
 };
 
@@ -42,6 +44,10 @@ struct GridKernel {
 /// Off-grid tokens are allowed if the mod provides for them: a grid has tokens before it, or the mod tests which tokens
 /// are on the grid. families/grids/grid_plan.h checks whether the tokens of a launch lie where they may.
 Expected<std::optional<GridKernel>> gridKernel(const ir::Module& traced, const ir::Module& like);
+
+/// Returns the module of a mod on no grid, or on a line, whose keys are a multiple of a step away from their query. A
+/// declared line is a multiple of the step. Nullopt for others.
+Expected<std::optional<StepsApart>> onLine(const ir::Module& traced);
 
 /// Returns the kernel's module with d_score (passes/autodiff.h), for backward kernels.
 Expected<ir::Module> withGradient(const GridKernel& kernel);
