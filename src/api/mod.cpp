@@ -174,6 +174,9 @@ Expected<Mod> Mod::parseIr(std::string_view text, std::string_view name) {
       module->dropOutput(ir::kProb);
       ir::setProb(*module, *prob);
     }
+    if (module->output(ir::kProbFactor) && module->output(ir::kProbWeight))
+      return Error::mod(
+          fmt::format("{}: `prob_factor` and `prob_weight` are two prob_mods: leave one out", readable(name)), {});
     ir::composeWeight(*module);
     if (const std::optional<ir::Value> isWeight = module->output(ir::kIsWeight)) {
       const bool isAlone = !module->output(ir::kProbFactor) && !module->output(ir::kProbWeight) &&

@@ -15,7 +15,8 @@ Status deriveForKernels(ir::Module& module, Algebra algebra, const PipelineOptio
   }
   if (algebra.lowRank == LowRank::Factors) {
     module.setOutput(ir::kScore, module.param(ir::ParamKind::Score));
-    for (const ir::OutputRole& role : {ir::kMask, ir::kDScore, ir::kProbFactor, ir::kSink}) module.dropOutput(role);
+    for (const ir::OutputRole& role : {ir::kMask, ir::kDScore, ir::kProbFactor, ir::kProbWeight, ir::kDProb, ir::kSink})
+      module.dropOutput(role);
     return {};
   }
   if (module.output(ir::kIsWeight)) algebra.scale = algebra.rowShift = false;

@@ -17,6 +17,12 @@ ir::Extent along(BuiltinDim dim) { return {.isNamed = true, .value = int64_t(dim
 } // namespace
 
 Expected<ir::Value> loadAtScore(ir::Module& module, std::string name, Kept kept) {
+  const std::string ofRows = name + "_rows";
+  const auto isTaken = [&](const auto& capture) { return capture.name == name; };
+  if (llvm::any_of(module.tensors, isTaken) || llvm::any_of(module.scalars, isTaken) ||
+      llvm::is_contained(module.dims, ofRows))
+    return Error::environment(fmt::format("the mod declares '{}' or '{}', which attnc needs for itself", name, ofRows),
+                              "rename it");
   ir::TensorCapture tensor{.name = std::move(name), .shape = {along(BuiltinDim::B), along(BuiltinDim::H)}};
   if (module.tensors.size() + module.scalars.size() >= ir::kMaxCaptures)
     return Error::environment(fmt::format("lse of a prob_mod, and gradients of outputs, count as captures, of which "
@@ -37,7 +43,7 @@ Expected<ir::Value> loadAtScore(ir::Module& module, std::string name, Kept kept)
       at[0] = module.constInt(Type::I32, 0);
       tensor.shape[0] = {.isNamed = false, .value = 1};
       tensor.shape[2] = {.isNamed = true, .value = int64_t(module.dims.size())};
-      module.dims.push_back(tensor.name + "_rows");
+      module.dims.push_back(ofRows);
     }
   }
   module.tensors.push_back(std::move(tensor));

@@ -30,7 +30,8 @@ Expected<ir::Module> secondWalk(const ir::Module& module) {
   ATTNC_TRY_AS(import, ir::Import::into(second, module));
   const auto f32 = [&](Op op, llvm::ArrayRef<Value> operands) { return second.make(op, Type::F32, operands); };
   const Value score = module.output(ir::kScore).value_or(second.param(ParamKind::Score));
-  const Value prob = f32(Op::Exp, {f32(Op::Sub, {score, *lse})});
+  // lse is rounded, so the difference may be above 0, and the weight of a row's only key above 1.
+  const Value prob = f32(Op::Exp, {f32(Op::Min, {f32(Op::Sub, {score, *lse}), second.constF32(0)})});
   const Value weight = import->copy(*module.output(ir::kProbWeight), ParamKind::Prob, prob);
   const Value lives =
       second.make(Op::Ne, Type::Bool, {score, second.constF32(-std::numeric_limits<float>::infinity())});

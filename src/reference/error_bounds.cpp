@@ -256,9 +256,10 @@ private:
   /// Bounds of `out` of a row whose prob_mod is no multiple of the weight.
   void boundProbWeights(double sum, double lse) {
     std::fill(squared.begin(), squared.end(), 0);
+    const double ofLse = 0x1p-22 * (1 + std::fabs(lse)); // the second walk normalises rows of any size by lse
     for (const Element& e : elements)
       if (e.score != kNone)
-        addShare(e, probWeight->evaluate(e, e.weight / sum, weightsNear(e, sum, ofLse(lse)), at, position));
+        addShare(e, probWeight->evaluate(e, e.weight / sum, weightsNear(e, sum, ofLse), at, position));
     endShares();
   }
 

@@ -126,9 +126,8 @@
 //                                                score_mod
 //     static void sink_gradients(visit)          the same for reads of sink_mod; only if there are any. Their kReach is
 //                                                Head or Row
-//     static void prob_gradients(visit)          the same for reads of prob_mod; only in mods with prob_weight().
-//     value()
-//                                                then takes (..., float prob, float grad, int round)
+//     static void prob_gradients(visit)          the same for reads of prob_mod; only in mods with prob_weight(). Its
+//                                                value() takes (..., float prob, float grad, int round)
 //     static void output_gradients(visit)        the same for reads of outputs of the mod; only in mods with
 //                                                prob_gradient(). value() then takes (..., float score, float prob, int
 //                                                round)

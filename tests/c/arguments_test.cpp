@@ -80,7 +80,7 @@ TEST_CASE("structs have the sizes that were published", "[c]") {
   CHECK(sizeof(attnc_tensor) == 120);
   CHECK(sizeof(attnc_capture) == 48);
   CHECK(sizeof(attnc_parse_options) == 32);
-  CHECK(sizeof(attnc_mod_info) == 72);
+  CHECK(sizeof(attnc_mod_info) == 80);
   CHECK(sizeof(attnc_capture_info) == 88);
   CHECK(sizeof(attnc_operands) == 160);
   CHECK(sizeof(attnc_outputs) == 48);

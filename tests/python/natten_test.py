@@ -134,6 +134,13 @@ class NattenTest(unittest.TestCase):
         q = random(1, 8, 12, H, D)
         self.assertEqual(natten._residues_as_heads(q, (1, 3), natten._order_of(q, (8, 12), (1, 3))).data_ptr(), q.data_ptr())
 
+    def test_training_after_inference(self):
+        x = random(1, 9, 9, H, D)
+        with mock.patch.object(natten, "_MANY", 0), mock.patch.object(natten, "_FEW", 0):
+            with torch.inference_mode():
+                na2d(x, x, x, 2, dilation=2)
+            na2d(x.requires_grad_(), x, x, 2, dilation=2).sum().backward()
+
     def test_copies_of_residues(self):
         with mock.patch.object(natten, "_MANY", 0), mock.patch.object(natten, "_FEW", 0):
             for case in CASES:

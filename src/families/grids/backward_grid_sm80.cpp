@@ -43,9 +43,12 @@ std::vector<Tile> gridTiles(const Request& request) {
   if (request.options.dtype == DType::F32) {
     const bool isWide = std::max(request.options.headDim, request.options.headDimV) > 64;
     std::vector<Tile> tiles;
-    for (const Tile& tile : kF32Tiles)
-      if (!(isWide && tile.blockM > 16) && walksSharedBytes(tile, request.options) <= request.arch.sharedBytesPerCta())
+    for (const Tile& tile : kF32Tiles) {
+      const int table = seenTableBytes(std::max(tile.blockM, tile.blockN), *request.mod); // static memory
+      if (!(isWide && tile.blockM > 16) &&
+          walksSharedBytes(tile, request.options) + table <= request.arch.sharedBytesPerCta())
         tiles.push_back(tile);
+    }
     return tiles;
   }
   std::vector<Tile> tiles = oneWalkTiles(request, request.mod->onGrid->form,

@@ -174,7 +174,11 @@ def _order(batch, shape, residues, device):
     return _Order(token_of_row, row_of_token * count + of_tokens, holes)
 
 
-_kept_order = functools.lru_cache(maxsize=64)(_order)
+@functools.lru_cache(maxsize=8)  # 16 bytes a token
+def _kept_order(stream, *arguments):
+    """Returns the order that one stream makes and reads."""
+    with torch.inference_mode(False):  # tensors of inference cannot be saved for a backward pass
+        return _order(*arguments)
 
 
 def _order_of(x, shape, residues):
@@ -182,8 +186,10 @@ def _order_of(x, shape, residues):
     if all(gap == 1 for gap in residues[:-1]) and shape[-1] % residues[-1] == 0:
         return None
     is_recorded_here = torch.compiler.is_dynamo_compiling() or is_recorded(x)
-    is_kept = not is_recorded_here and not (x.is_cuda and torch.cuda.is_current_stream_capturing())
-    return (_kept_order if is_kept else _order)(len(x), shape, residues, x.device)
+    arguments = len(x), shape, residues, x.device
+    if is_recorded_here or x.is_cuda and torch.cuda.is_current_stream_capturing():
+        return _order(*arguments)
+    return _kept_order(torch.cuda.current_stream(x.device).cuda_stream if x.is_cuda else None, *arguments)
 
 
 def _reordered_in_graph(x, places, back, holes, has_holes):

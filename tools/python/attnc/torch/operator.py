@@ -79,7 +79,7 @@ _library = _Library("attnc", "FRAGMENT")
 _library.define(f"attention({_OF_ATTENTION}) -> (Tensor, Tensor, Tensor)")
 _library.define(f"attention_with_outputs({_OF_ATTENTION}) -> (Tensor, Tensor, Tensor, Tensor[])")
 _library.define(
-    f"attention_backward({_OF_ATTENTION}, Tensor out, Tensor lse, Tensor dout, Tensor? dlse, Tensor?[] of_outputs) -> Tensor[]"
+    f"attention_backward({_OF_ATTENTION}, Tensor out, Tensor lse, Tensor dout, Tensor? dlse, Tensor?[] of_outputs=[]) -> Tensor[]"
 )
 _library.define(
     f"attention_tangents({_OF_ATTENTION}, Tensor out, Tensor lse, Tensor? dout, Tensor? dlse, Tensor?[] directions) -> Tensor[]"
@@ -88,12 +88,13 @@ attention_op, attention_backward_op = torch.ops.attnc.attention.default, torch.o
 
 
 def _attention_with_outputs(*arguments):
-    """Returns (out, lse, row_max, outputs) of a mod in IR text, which may be in the form of line_of(). row_max is empty unless
-    `wants_max`. `outputs` are those that the mod declares, in order; attnc::attention returns no `outputs`. Captured tensors and scalars come in the order of their declarations in the text. `wanted` holds the
-    names of captured tensors that want gradients, separated by spaces; None: no tensor has one. `kv_lengths`: i32 [B],
-    the lengths of a cache; queries stand at its last keys. `cu_seqlens`: i32, of a ragged batch, whose longest sequence
-    has `longest` rows (0: unknown). `fp8`: q, k and v are rounded to e4m3, with a scale for each "head", "block" of 128
-    rows or "row". Rows of q, k and v are dense."""
+    """Returns (out, lse, row_max, outputs) of a mod in IR text, which may be in the form of line_of(). row_max is empty
+    unless `wants_max`. `outputs` are those that the mod declares, in order; attnc::attention returns no `outputs`.
+    Captured tensors and scalars come in the order of their declarations in the text. `wanted` holds the names of captured
+    tensors that want gradients, separated by spaces; None: no tensor has one. `kv_lengths`: i32 [B], the lengths of a
+    cache; queries stand at its last keys. `cu_seqlens`: i32, of a ragged batch, whose longest sequence has `longest` rows
+    (0: unknown). `fp8`: q, k and v are rounded to e4m3, with a scale for each "head", "block" of 128 rows or "row". Rows
+    of q, k and v are dense."""
     launch, (q, k, v, captures) = _launch_of(arguments)
     call = call_of(launch, q, k, v, captures)
     (out, lse, row_max), reduced = call.outcome(q, v), call.outputs_of_mod(q)
