@@ -79,7 +79,7 @@ _library = _Library("attnc", "FRAGMENT")
 _library.define(f"attention({_OF_ATTENTION}) -> (Tensor, Tensor, Tensor)")
 _library.define(f"attention_with_outputs({_OF_ATTENTION}) -> (Tensor, Tensor, Tensor, Tensor[])")
 _library.define(
-    f"attention_backward({_OF_ATTENTION}, Tensor out, Tensor lse, Tensor dout, Tensor? dlse, Tensor?[] of_outputs=[]) -> Tensor[]"
+    f"attention_backward({_OF_ATTENTION}, Tensor out, Tensor lse, Tensor dout, Tensor? dlse, Tensor?[] of_outputs) -> Tensor[]"
 )
 _library.define(
     f"attention_tangents({_OF_ATTENTION}, Tensor out, Tensor lse, Tensor? dout, Tensor? dlse, Tensor?[] directions) -> Tensor[]"
