@@ -43,8 +43,8 @@ Plan planBackwardNaive(const Request& request) {
 
 /// Mirrors `Memory` of templates/algo/backward_tiles_mma.cuh: rows of q and d_out, of k and v.
 codegen::Config withSharedBytes(codegen::Config config) {
-  const auto rowBytes = [&](int dim) { return int(llvm::alignTo(dim, 16) * dtypeBytes(config.dtype)) + 16; };
-  config.sharedBytes = (config.blockM + config.blockN) * (rowBytes(config.headDimQk) + rowBytes(config.headDimV));
+  const int ofRow = paddedRowBytes(config.headDimQk, config.dtype) + paddedRowBytes(config.headDimV, config.dtype);
+  config.sharedBytes = (config.blockM + config.blockN) * ofRow;
   return config;
 }
 

@@ -57,10 +57,9 @@ Expected<ParameterBlock> oneWalkParameters(const Stage&, const LaunchOperands& o
 
 int oneWalkSharedBytes(const Tile& tile, const KernelOptions& options, int walkBytes,
                        llvm::function_ref<int(int)> tableBytes) {
-  const auto rowBytes = [&](int dim) { return int(llvm::alignTo(dim, 16) * dtypeBytes(options.dtype)) + 16; };
   const int split = tile.warps / (tile.blockN / 32);
-  return (tile.blockN + 2 * tile.blockM) * (rowBytes(options.headDim) + rowBytes(options.headDimV)) +
-         (split == 1 ? 1 : 2) * tile.blockN * rowBytes(tile.blockM) + walkBytes +
+  return (tile.blockN + 2 * tile.blockM) * paddedRowBytes(options) +
+         (split == 1 ? 1 : 2) * tile.blockN * paddedRowBytes(tile.blockM, options.dtype) + walkBytes +
          2 * split * tableBytes(tile.blockM / split);
 }
 

@@ -98,8 +98,7 @@ codegen::Config captureConfig(const Request& request) {
   const int widest = std::max(options.headDim, options.headDimV);
   const bool isF32 = options.dtype == DType::F32;
   const int warps = isF32 && widest > 64 ? 2 : 4, rows = 16 * warps;
-  const auto rowBytes = [&](int dim) { return int(llvm::alignTo(dim, 16) * dtypeBytes(options.dtype)) + 16; };
-  const int bytes = rowBytes(options.headDim) + rowBytes(options.headDimV);
+  const int bytes = paddedRowBytes(options);
   const auto scratchBytes = [&](int step) { return 4 * warps * (step + 16); };
   int step = widest <= 64 ? 64 : isF32 ? 16 : widest <= 128 ? 64 : 32;
   if ((rows + step) * bytes + scratchBytes(step) > request.arch.sharedBytesPerCta()) step = 16;

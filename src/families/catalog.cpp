@@ -96,6 +96,12 @@ std::string servesAll(const Request&) { return {}; }
 
 Status takesAnyLayout(const LaunchOperands&) { return {}; }
 
+int paddedRowBytes(int columns, DType dtype) { return int(llvm::alignTo(columns, 16) * dtypeBytes(dtype)) + 16; }
+
+int paddedRowBytes(const KernelOptions& options) {
+  return paddedRowBytes(options.headDim, options.dtype) + paddedRowBytes(options.headDimV, options.dtype);
+}
+
 codegen::Config configOf(const KernelOptions& options, const Tile& tile) {
   return {.dtype = options.dtype,
           .headDimQk = options.headDim,

@@ -98,4 +98,9 @@ Shape chosenOf(const std::vector<Shape>& shapes, const KernelOptions& options, s
 /// Returns what the options and a tile make static in a kernel.
 codegen::Config configOf(const KernelOptions& options, const Tile& tile);
 
+/// Returns the bytes of a row of PaddedTile (templates/tile/shared_tile.cuh): of columns, and of a row of k and one of
+/// v.
+int paddedRowBytes(int columns, DType dtype);
+int paddedRowBytes(const KernelOptions& options);
+
 } // namespace attnc::plan

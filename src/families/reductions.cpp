@@ -82,8 +82,7 @@ constexpr Tile kNaive{8, 8, 8}; // equals the tile of reductions_naive.cu
 
 /// Returns the shared memory of templates/reductions_sm80.cu. Mirrors its `Memory`.
 int tileBytes(const codegen::Config& config) {
-  const int rowBytes = int(llvm::alignTo(config.headDimQk, 16) * dtypeBytes(config.dtype)) + 16;
-  return 3 * config.blockM * rowBytes + 2 * config.blockM * int(sizeof(float));
+  return 3 * config.blockM * paddedRowBytes(config.headDimQk, config.dtype) + 2 * config.blockM * int(sizeof(float));
 }
 
 /// Whether templates/reductions_sm80.cu serves a request; else the naive one does.

@@ -8,17 +8,15 @@
 namespace attnc::plan {
 namespace {
 
-/// Mirrors PaddedTile of templates/tile/shared_tile.cuh: rows are rounded up to 16 columns and padded by 16 bytes.
-int rowBytes(int headDim, DType dtype) { return int(llvm::alignTo(headDim, 16) * dtypeBytes(dtype)) + 16; }
-
 DType inputOf(const KernelOptions& options) {
   return options.features.has(Feature::Fp8Q) ? DType::E4M3 : options.dtype;
 }
 
 /// Mirrors `Memory` of templates/forward_sm80.cu.
 int sm80SharedBytes(const Tile& tile, const KernelOptions& options) {
-  const int qk = rowBytes(options.headDim, inputOf(options)), v = rowBytes(options.headDimV, inputOf(options));
-  return tile.blockM * std::max(qk, rowBytes(options.headDimV, options.dtype)) + tile.blockN * (qk + v);
+  const DType input = inputOf(options);
+  const int qk = paddedRowBytes(options.headDim, input), v = paddedRowBytes(options.headDimV, input);
+  return tile.blockM * std::max(qk, paddedRowBytes(options.headDimV, options.dtype)) + tile.blockN * (qk + v);
 }
 
 /// Registers hold the tile's scores and a warp's rows of the output. At head dim 128, 255 registers per thread allow

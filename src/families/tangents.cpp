@@ -74,8 +74,7 @@ codegen::Config tangentConfigSm90(const KernelOptions& options, bool ownsKv) {
 codegen::Config tangentConfigSm80(const KernelOptions& options, bool ownsKv) {
   const int step = options.dtype != DType::F32 && !ownsKv ? 32 : 16;
   codegen::Config config = configOf(options, ownsKv ? Tile{step, 64, 4} : Tile{64, step, 4});
-  const auto rowBytes = [&](int dim) { return int(llvm::alignTo(dim, 16) * dtypeBytes(config.dtype)) + 16; };
-  const int qk = rowBytes(config.headDimQk), v = rowBytes(config.headDimV);
+  const int qk = paddedRowBytes(config.headDimQk, config.dtype), v = paddedRowBytes(config.headDimV, config.dtype);
   config.sharedBytes = config.blockM * (2 * qk + v) + config.blockN * 2 * (qk + v);
   return config;
 }

@@ -40,6 +40,7 @@ TEST_CASE("a prob_mod that is no multiple of the weight takes two walks") {
       };
       CHECK_THAT(modOf(0), !Contains("kIsWeight"));
       CHECK_THAT(modOf(1), Contains("kIsWeight = true") && Contains("attnc_lse"));
+      CHECK_THAT(modOf(1), Contains("min_of")); // else sqrt(1 - prob) is NaN where lse is rounded down
     }
   }
   const Plan backward = take(uncached().plan(mod, {.kind = KernelKind::Backward, .arch = "sm_90a"}));
@@ -48,6 +49,9 @@ TEST_CASE("a prob_mod that is no multiple of the weight takes two walks") {
 }
 
 TEST_CASE("what does not take two walks says so") {
+  const Mod taken = take(Mod::parse("attnc_lse: f32[H]\n"
+                                    "def prob_mod(prob, b, h, q_idx, kv_idx):\n  return prob * prob + attnc_lse[h]\n"));
+  CHECK_THAT(refusal(taken, {.arch = "sm_90a"}), Contains("declares 'attnc_lse'"));
   const Mod mod = take(Mod::parse(kSquare)), causal = take(Mod::parse("q_idx >= kv_idx"));
   CHECK_THAT(refusal(mod, {.kind = KernelKind::Decode, .arch = "sm_90a"}),
              Contains("takes no prob_mod but multiples of prob"));

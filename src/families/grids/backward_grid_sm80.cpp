@@ -33,8 +33,7 @@ constexpr Tile kF32Tiles[] = {{16, 32, 2}, {16, 64, 4}, {32, 64, 4}};
 
 /// Mirrors `Memory` of templates/algo/backward_tiles_mma.cuh.
 int walksSharedBytes(const Tile& tile, const KernelOptions& options) {
-  const auto rowBytes = [&](int dim) { return int(llvm::alignTo(dim, 16) * dtypeBytes(options.dtype)) + 16; };
-  return (tile.blockM + tile.blockN) * (rowBytes(options.headDim) + rowBytes(options.headDimV));
+  return (tile.blockM + tile.blockN) * paddedRowBytes(options);
 }
 
 /// Returns the tiles, the model's first. Keys and queries of a tile are boxes. For 16 bits these are two tiles of

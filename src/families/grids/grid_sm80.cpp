@@ -21,11 +21,10 @@ std::string unservedByGridSm80(const Request& request) {
   return {};
 }
 
-/// Mirrors `Memory` of templates/forward_grid_sm80.cu: rows are rounded up to 16 columns and padded by 16 bytes.
+/// Mirrors `Memory` of templates/forward_grid_sm80.cu.
 int gridSharedBytes(int queries, int keys, const KernelOptions& options) {
-  const auto rowBytes = [&](int dim) { return int(llvm::alignTo(dim, 16) * dtypeBytes(options.dtype)) + 16; };
-  return queries * rowBytes(std::max(options.headDim, options.headDimV)) +
-         keys * (rowBytes(options.headDim) + rowBytes(options.headDimV));
+  return queries * paddedRowBytes(std::max(options.headDim, options.headDimV), options.dtype) +
+         keys * paddedRowBytes(options);
 }
 
 /// A CTA's warps wait for each other twice per step, so a multiprocessor needs several CTAs and many warps. It has as
