@@ -60,7 +60,8 @@ static Expected<KernelMod> makeWalk(const ir::Module& module, ModForm form) {
   }
   ATTNC_TRY_AS(first, passes::firstWalk(module));
   ATTNC_TRY_AS(mod, makeKernelMod(*first, form));
-  mod->lowRank = {}, mod->withoutLowRank = nullptr; // both walks take the term with the score
+  mod->withoutLowRank = nullptr; // both walks take a low-rank term with the score
+  if (mod->lowRank.term) mod->lowRank = {std::nullopt, "a prob_mod takes two walks, which compute it"};
   form.walksSecond = true;
   ATTNC_TRY_AS(second, makeWalk(module, form));
   mod->secondWalk = std::make_shared<const KernelMod>(*std::move(second));
