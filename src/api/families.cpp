@@ -11,7 +11,10 @@ static std::vector<FamilyInfo> familiesOf(KernelKind kind) {
     if (row->kind != kind) continue;
     // Whether tokens lie on grids is not a question of layout.
     const bool takesAny = row->checkLayout == plan::takesAnyLayout || row->checkLayout == plan::takesAnyLayoutOnGrids;
-    all.push_back({row->family, row->arch, row->layouts, takesAny, plan::takenBy(*row)});
+    Features takes = plan::takenBy(*row);
+    for (const plan::FamilyRow* other : plan::families()) // kernels of any architecture serve the rest
+      if (other->kind == kind && other->family == row->family && !other->madeFor) takes = takes | plan::takenBy(*other);
+    all.push_back({row->family, row->arch, row->layouts, takesAny, takes});
   }
   return all;
 }
