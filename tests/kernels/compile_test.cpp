@@ -442,11 +442,12 @@ NVRTC_TEST_CASE("each mod of the library compiles for each kind of kernel, and s
            {.kind = kind, .family = family, .arch = arch, .headDim = dim},
            spillBytes});
     };
-    // A mask that divides by a run-time int, and one that draws.
+    // A mask that divides by a run-time int, one that draws, and one that interleaves bits.
     add(KernelKind::Forward, Family::Sm90, "sm_90a",
-        name == "block_diffusion" ? 184
-        : name == "drop_key"      ? 248
-                                  : 0,
+        name == "block_diffusion"         ? 184
+        : name == "drop_key"              ? 248
+        : name == "morton_neighborhood2d" ? 144
+                                          : 0,
         64);
     // Masks by three coordinates of a grid.
     add(KernelKind::Forward, Family::Sm90, "sm_90a", name == "sparse_video" ? 250 : 0);
