@@ -69,7 +69,7 @@ NVRTC_TEST_CASE("kernels by boxes of a grid compile without spills or advisories
         options.dtype = DType::F32;
         const bool isVolume = (*kernelModOf(mod, passes::Algebra{}))->grid->axes.size() == 3;
         jobs.push_back(
-            {fmt::format("{} d{} {} f32", name, dim, arch), mod, options, capability == 120 && isVolume ? 12 : 0});
+            {fmt::format("{} d{} {} f32", name, dim, arch), mod, options, capability == 120 && isVolume ? 72 : 0});
       }
     }
   };
