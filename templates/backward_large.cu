@@ -49,7 +49,10 @@ ATTNC_DEVICE void take_q_tile(const BackwardParams& launch, const ModArgs& args,
     const float sum = sum_up_row(p, args, row);
     float* const diagonals =
         p.diagonals ? p.diagonals + (long long)(b * f.q_heads + h) * (f.q_len + f.kv_len) : nullptr;
-    write_d_q(p, args, row, sum, [&](int kv_idx, Contribution mine) {
+    const auto of = [&](int kv_idx, bool exists, bool masked) {
+      return contribution(p, args, row, kv_idx, exists, masked, sum);
+    };
+    write_d_q(p, row, of, [&](int kv_idx, Contribution mine) {
       if (diagonals && mine.g != 0.f) ptx::red_add(diagonals + f.kv_len - 1 + row.q_idx - kv_idx, mine.g);
     });
   }

@@ -15,13 +15,11 @@
 #include "attnc_mod.cuh"
 
 #include "algo/capture_sums.cuh"
-#include "algo/pairs.cuh"
+#include "algo/pair_rows.cuh"
 
 namespace attnc::backward_prob {
 
 using namespace pairs;
-
-constexpr int kRows = 8; // rows of a CTA, one per warp
 
 /// One element of the score matrix, and its gradients.
 struct WeightedPair {
@@ -65,104 +63,41 @@ ATTNC_DEVICE Contribution contribution_of(const BackwardParams& launch, const Mo
           g};
 }
 
-/// Calls function(launch, q, kv_idx, exists, masked) for a column in each lane, for all columns of the row of q that
-/// the warp owns; then function(launch, q), if it exists.
-template <class Each, class Last>
-ATTNC_DEVICE void at_query_row(const BackwardParams& given, const ModArgs& args, Each each, Last last) {
-  const long long index = (long long)blockIdx.x * kRows + threadIdx.x / 32;
-  int b, h, q_idx;
-  if constexpr (kIsRagged<Mod>) {
-    const RaggedRow row = ragged_q_row<Mod>(given.forward, args, index);
-    b = row.b, h = row.h, q_idx = row.row;
-    if (!row.exists) return;
-  } else {
-    const ForwardParams& f = given.forward;
-    if (index >= (long long)f.batch * f.q_heads * f.q_len) return;
-    q_idx = index % f.q_len, h = index / f.q_len % f.q_heads, b = index / f.q_len / f.q_heads;
-  }
-  const BackwardParams& launch = params_of<Mod>(given, args, b);
-  const QueryRow q(launch.forward, args, b, h, q_idx);
-  const auto walk = walk_kv(launch.forward, b, h, q_idx);
-  for (int i = 0; i < walk.count; ++i) {
-    const Step step = walk.at(i);
-    const int kv_idx = step.start + int(threadIdx.x) % 32;
-    each(launch, q, kv_idx, kv_idx < launch.forward.kv_len, step.flags & kStepMasked);
-  }
-  last(launch, q);
-}
-
-extern "C" __global__ void __launch_bounds__(32 * kRows, 1)
-    attnc_backward_sums(const __grid_constant__ BackwardParams given, const __grid_constant__ ModArgs args) {
-  float sum = 0.f, delta = 0.f;
-  const auto add_weight = [&](const BackwardParams& launch, const QueryRow& q, int kv_idx, bool exists, bool masked) {
-    sum += Pair(launch.forward, args, q, kv_idx, exists, masked).weight;
-  };
-  at_query_row(given, args, add_weight, [&](const BackwardParams& launch, const QueryRow& q) {
+extern "C" __global__ void __launch_bounds__(32 * kRowsOfCta, 1)
+    attnc_backward_sums(const __grid_constant__ BackwardParams launch, const __grid_constant__ ModArgs args) {
+  at_query_row(launch, args, [&](const BackwardParams& p, const QueryRow& q) {
+    float sum = 0.f, delta = 0.f;
+    at_columns(p.forward, q, [&](int kv_idx, bool exists, bool masked) {
+      sum += Pair(p.forward, args, q, kv_idx, exists, masked).weight;
+    });
     sum = sum_of_lanes(sum);
     if constexpr (kHasSink<Mod>)
       if (q.lse != negative_infinity()) sum += expf(sink_of<Mod>(args, q.b, q.h, q.position) - q.lse);
-    if (threadIdx.x % 32 == 0) launch.row_sums[q.index] = sum;
-  });
-  const auto add_delta = [&](const BackwardParams& launch, const QueryRow& q, int kv_idx, bool exists, bool masked) {
-    delta += WeightedPair(launch, args, q, kv_idx, exists, masked, sum).p_d_p;
-  };
-  at_query_row(given, args, add_delta, [&](const BackwardParams& launch, const QueryRow& q) {
+    at_columns(p.forward, q, [&](int kv_idx, bool exists, bool masked) {
+      delta += WeightedPair(p, args, q, kv_idx, exists, masked, sum).p_d_p;
+    });
     delta = sum_of_lanes(delta);
-    if (threadIdx.x % 32 == 0) launch.delta[q.index] = delta - (launch.d_lse ? launch.d_lse[q.index] : 0.f);
+    if (threadIdx.x % 32) return;
+    p.row_sums[q.index] = sum;
+    p.delta[q.index] = delta - (p.d_lse ? p.d_lse[q.index] : 0.f);
   });
 }
 
-extern "C" __global__ void __launch_bounds__(32 * kRows, 1)
-    attnc_backward_q(const __grid_constant__ BackwardParams given, const __grid_constant__ ModArgs args) {
-  const int lane = threadIdx.x % 32;
-  float d_q[kLaneColumns] = {}; // lane l: columns l, l + 32, ...
-  const auto add = [&](const BackwardParams& launch, const QueryRow& q, int kv_idx, bool exists, bool masked) {
-    const ForwardParams& f = launch.forward;
-    const float d_s = contribution_of(launch, args, q, kv_idx, exists, masked).d_s;
-    const int start = kv_idx - lane;
-    for (int j = 0; j < min(kChunk, f.kv_len - start); ++j) {
-      const float weight = __shfl_sync(0xffffffffu, d_s, j);
-      const auto* k = row_of(f.k, f.k_stride, q.b, q.h / f.group, start + j);
-      for (int c = 0; c < kLaneColumns; ++c)
-        if (lane + 32 * c < kHeadDimQk) d_q[c] += weight * to_float(k[lane + 32 * c]);
-    }
-  };
-  at_query_row(given, args, add, [&](const BackwardParams& launch, const QueryRow& q) {
-    auto* out = (Element*)row_of(launch.d_q, launch.d_q_stride, q.b, q.h, q.q_idx);
-    for (int c = 0; c < kLaneColumns; ++c)
-      if (lane + 32 * c < kHeadDimQk) out[lane + 32 * c] = from_float<Element>(d_q[c]);
+extern "C" __global__ void __launch_bounds__(32 * kRowsOfCta, 1)
+    attnc_backward_q(const __grid_constant__ BackwardParams launch, const __grid_constant__ ModArgs args) {
+  at_query_row(launch, args, [&](const BackwardParams& p, const QueryRow& q) {
+    const auto of = [&](int kv_idx, bool exists, bool masked) {
+      return contribution_of(p, args, q, kv_idx, exists, masked);
+    };
+    write_d_q(p, q, of, [](int, Contribution) {});
   });
 }
 
-extern "C" __global__ void __launch_bounds__(32 * kRows, 1)
-    attnc_backward_kv(const __grid_constant__ BackwardParams given, const __grid_constant__ ModArgs args) {
-  const long long index = (long long)blockIdx.x * kRows + threadIdx.x / 32;
-  int kv_b, kv_head, kv_idx;
-  if constexpr (kIsRagged<Mod>) {
-    const RaggedRow row = ragged_kv_row<Mod>(given.forward, args, index);
-    kv_b = row.b, kv_head = row.h, kv_idx = row.row;
-    if (!row.exists) return;
-  } else {
-    const ForwardParams& f = given.forward;
-    if (index >= (long long)given.kv_batch * f.kv_heads * f.kv_len) return;
-    kv_idx = index % f.kv_len, kv_head = index / f.kv_len % f.kv_heads, kv_b = index / f.kv_len / f.kv_heads;
-  }
-  const BackwardParams& launch = params_of<Mod>(given, args, kv_b);
-  const ForwardParams& f = launch.forward;
-  KvSums sums;
-  const int batches = batches_of_kv<Mod>(launch, kv_idx);
-  for (int i = 0; i < batches * f.group; ++i) {
-    const int b = kv_b + i / f.group, h = kv_head * f.group + i % f.group;
-    const auto walk = walk_of(f.q_len, launch.columns, b, h, kv_idx, launch.columns.kv_block, launch.columns.q_block);
-    for (int n = 0; n < walk.count; ++n) {
-      const Step step = walk.at(n);
-      const int q_idx = step.start + int(threadIdx.x) % 32;
-      const QueryRow q(f, args, b, h, min(q_idx, f.q_len - 1));
-      sums.add(launch, b, h, step.start,
-               contribution_of(launch, args, q, kv_idx, q_idx < f.q_len, step.flags & kStepMasked));
-    }
-  }
-  sums.store<false>(launch, kv_b, kv_head, kv_idx);
+extern "C" __global__ void __launch_bounds__(32 * kRowsOfCta, 1)
+    attnc_backward_kv(const __grid_constant__ BackwardParams launch, const __grid_constant__ ModArgs args) {
+  write_d_kv(launch, args, [&](const BackwardParams& p, const QueryRow& q, int kv_idx, bool exists, bool masked) {
+    return contribution_of(p, args, q, kv_idx, exists, masked);
+  });
 }
 
 /// Adds what an element gives to captures.
@@ -184,13 +119,14 @@ ATTNC_DEVICE void add_to_captures(const CaptureParams& p, const ModArgs& args, c
   }
 }
 
-extern "C" __global__ void __launch_bounds__(32 * kRows, 1)
-    attnc_backward_captures(const __grid_constant__ CaptureParams p, const __grid_constant__ ModArgs args) {
-  const auto add = [&](const BackwardParams& launch, const QueryRow& q, int kv_idx, bool exists, bool masked) {
-    const WeightedPair x(launch, args, q, kv_idx, exists, masked, launch.row_sums[q.index]);
-    if (x.lives) add_to_captures<Mod>(p, args, q, x, x.gradient(launch.delta[q.index]));
-  };
-  at_query_row(p.backward, args, add, [](const BackwardParams&, const QueryRow&) {});
+extern "C" __global__ void __launch_bounds__(32 * kRowsOfCta, 1)
+    attnc_backward_captures(const __grid_constant__ CaptureParams sums, const __grid_constant__ ModArgs args) {
+  at_query_row(sums.backward, args, [&](const BackwardParams& p, const QueryRow& q) {
+    at_columns(p.forward, q, [&](int kv_idx, bool exists, bool masked) {
+      const WeightedPair x(p, args, q, kv_idx, exists, masked, p.row_sums[q.index]);
+      if (x.lives) add_to_captures<Mod>(sums, args, q, x, x.gradient(p.delta[q.index]));
+    });
+  });
 }
 
 } // namespace attnc::backward_prob

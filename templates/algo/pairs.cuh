@@ -152,28 +152,32 @@ ATTNC_DEVICE float gradient_of_score(const BackwardParams& p, const ModArgs& arg
   return g + of_outputs.prob + of_outputs.score;
 }
 
-/// Stores the row's sum in p.row_sums, and returns it. If outputs have gradients, also stores the row's delta.
-ATTNC_DEVICE float sum_up_row(const BackwardParams& p, const ModArgs& args, const QueryRow& q) {
-  const ForwardParams& f = p.forward;
-  float sum = 0.f;
+/// Calls each(kv_idx, exists, masked) for a column in each lane, for all columns that the row's lists or bounds name.
+template <class Each> ATTNC_DEVICE void at_columns(const ForwardParams& f, const QueryRow& q, Each each) {
   const auto walk = walk_kv(f, q.b, q.h, q.q_idx);
   for (int i = 0; i < walk.count; ++i) {
     const Step step = walk.at(i);
     const int kv_idx = step.start + int(threadIdx.x) % 32;
-    sum += Pair(f, args, q, kv_idx, kv_idx < f.kv_len, step.flags & kStepMasked).weight;
+    each(kv_idx, kv_idx < f.kv_len, step.flags & kStepMasked);
   }
+}
+
+/// Stores the row's sum in p.row_sums, and returns it. If outputs have gradients, also stores the row's delta.
+ATTNC_DEVICE float sum_up_row(const BackwardParams& p, const ModArgs& args, const QueryRow& q) {
+  const ForwardParams& f = p.forward;
+  float sum = 0.f;
+  at_columns(f, q,
+             [&](int kv_idx, bool exists, bool masked) { sum += Pair(f, args, q, kv_idx, exists, masked).weight; });
   sum = kIsWeight<Mod> ? 1.f : sum_of_lanes(sum);
   if constexpr (kHasSink<Mod>)
     if (q.lse != negative_infinity()) sum += expf(sink_of<Mod>(args, q.b, q.h, q.position) - q.lse);
   if (threadIdx.x % 32 == 0) p.row_sums[q.index] = sum;
   if constexpr (kHasOutputGradients<Mod>) {
     float of_outputs = 0.f;
-    for (int i = 0; i < walk.count; ++i) {
-      const Step step = walk.at(i);
-      const int kv_idx = step.start + int(threadIdx.x) % 32;
-      const Pair pair(f, args, q, kv_idx, kv_idx < f.kv_len, step.flags & kStepMasked);
+    at_columns(f, q, [&](int kv_idx, bool exists, bool masked) {
+      const Pair pair(f, args, q, kv_idx, exists, masked);
       of_outputs += output_gradient<Mod>(args, q, kv_idx, pair, pair.weight / sum).prob;
-    }
+    });
     of_outputs = sum_of_lanes(of_outputs);
     const Element* d_out = row_of(p.d_out, p.d_out_stride, q.b, q.h, q.q_idx);
     if (threadIdx.x % 32 == 0) p.delta[q.index] = delta_of_out(p, q, d_out) + of_outputs;
@@ -200,9 +204,10 @@ ATTNC_DEVICE Contribution contribution(const BackwardParams& p, const ModArgs& a
   return {weight * pair.factor, d_s, g};
 }
 
-/// Writes the row's dQ. Each element's lane calls each(kv_idx, contribution).
-template <class Each>
-ATTNC_DEVICE void write_d_q(const BackwardParams& p, const ModArgs& args, const QueryRow& q, float row_sum, Each each) {
+/// Writes the row's dQ. of(kv_idx, exists, masked) is the Contribution of an element, whose lane calls each(kv_idx,
+/// contribution).
+template <class ContributionOf, class Each>
+ATTNC_DEVICE void write_d_q(const BackwardParams& p, const QueryRow& q, ContributionOf of, Each each) {
   const ForwardParams& f = p.forward;
   const int lane = threadIdx.x % 32;
   float d_q[kLaneColumns] = {}; // lane l: columns l, l + 32, ...
@@ -210,7 +215,7 @@ ATTNC_DEVICE void write_d_q(const BackwardParams& p, const ModArgs& args, const 
   for (int i = 0; i < walk.count; ++i) {
     const Step step = walk.at(i);
     const int kv_idx = step.start + lane;
-    const Contribution mine = contribution(p, args, q, kv_idx, kv_idx < f.kv_len, step.flags & kStepMasked, row_sum);
+    const Contribution mine = of(kv_idx, kv_idx < f.kv_len, step.flags & kStepMasked);
     each(kv_idx, mine);
     for (int j = 0; j < min(kChunk, f.kv_len - step.start); ++j) {
       const float weight = __shfl_sync(0xffffffffu, mine.d_s, j);

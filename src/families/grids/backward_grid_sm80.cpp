@@ -98,6 +98,19 @@ Expected<ParameterBlock> boxParameters(const Stage& stage, const LaunchOperands&
   return ParameterBlock(params);
 }
 
+Stage boxStage(const char* file, const char* entry, const codegen::Config& config, const CountCtas& ctas,
+               const CountTiles& tiles) {
+  return {.templateName = file,
+          .entry = entry,
+          .config = config,
+          .algebra = algebraOnGrid(config.dtype),
+          .onGrid = true,
+          .threads = 32 * config.warps,
+          .ctas = ctas,
+          .tiles = tiles,
+          .parameters = boxParameters};
+}
+
 /// Adds a walk for dK and dV, and one for dQ. In the latter, queries and keys change their boxes.
 void addTwoWalks(Plan& plan, const KernelOptions& options, const Tile& tile, const codegen::Config::Boxes& boxes) {
   const auto add = [&](const char* file, const char* entry, const Tile& tile, const codegen::Config::Boxes& boxes,
@@ -105,15 +118,7 @@ void addTwoWalks(Plan& plan, const KernelOptions& options, const Tile& tile, con
     codegen::Config config = configOf(options, tile);
     config.boxes = boxes;
     config.sharedBytes = walksSharedBytes(tile, options);
-    plan.stages.push_back({.templateName = file,
-                           .entry = entry,
-                           .config = std::move(config),
-                           .algebra = algebraOnGrid(options.dtype),
-                           .onGrid = true,
-                           .threads = 32 * tile.warps,
-                           .ctas = ctas,
-                           .tiles = tiles,
-                           .parameters = boxParameters});
+    plan.stages.push_back(boxStage(file, entry, config, ctas, tiles));
   };
   add("backward_grid_kv_sm80.cu", "attnc_backward_kv", tile, boxes, perKeyBox, keyBoxTiles);
   add("backward_grid_q_sm80.cu", "attnc_backward_q", {tile.blockN, tile.blockM, tile.warps},
@@ -139,21 +144,11 @@ Plan planBackwardGridSm80(const Request& request) {
   config.boxes = boxes;
   config.deterministic = options.features.has(Feature::Deterministic);
   config.sharedBytes = gridSharedBytes(tile, request);
-  const auto add = [&](const char* file, const char* entry, const CountCtas& ctas, const CountTiles& tiles) {
-    plan.stages.push_back({.templateName = file,
-                           .entry = entry,
-                           .config = config,
-                           .algebra = algebraOnGrid(options.dtype),
-                           .onGrid = true,
-                           .threads = 32 * tile.warps,
-                           .ctas = ctas,
-                           .tiles = tiles,
-                           .parameters = boxParameters});
-  };
-  add("backward_grid_sm80.cu", "attnc_backward", perKeyBox, keyBoxTiles);
+  plan.stages.push_back(boxStage("backward_grid_sm80.cu", "attnc_backward", config, perKeyBox, keyBoxTiles));
   config.sharedBytes = 0;
   config.deterministic.reset();
-  add("backward_grid_finish_sm80.cu", "attnc_backward_finish", perQTile, tilesOfRows);
+  plan.stages.push_back(
+      boxStage("backward_grid_finish_sm80.cu", "attnc_backward_finish", config, perQTile, tilesOfRows));
   plan.workspace.push_back({.use = Use::DqSums,
                             .bytes = [turns = options.features.has(Feature::Deterministic)](
                                          const LaunchOperands& operands) { return rowSumBytes(operands, turns); },
