@@ -56,7 +56,8 @@ std::vector<codegen::Config::Boxes> gridBoxesSm80(const Request& request) {
   model.byLists = options.maskByBoxes;
   model.flopsPerCycle = 2048 * 0.6, model.cyclesOfStep = 60;
   if (options.dtype == DType::F32) { // three products of TF32, each at half the rate, unless one will do
-    model.leastKeys = 32, model.mostKeys = isWide || isHeavy ? 48 : 64;
+    const bool isVolume = request.mod->grid->axes.size() == 3; // whose coordinates take registers
+    model.leastKeys = 32, model.mostKeys = isVolume ? 32 : isWide || isHeavy ? 48 : 64;
     model.flopsPerCycle /= options.tf32 ? 2 : 6, model.elementBytes = 4;
   }
   model.burden = [&](const codegen::Config::Boxes& boxes) { return burdenOf(request, boxes); };
