@@ -17,6 +17,7 @@ needs.modules("attention")
 import torch
 from attention import relative_error
 from attnc import natten
+from attnc.torch import residues
 from attnc.natten import NeighborhoodAttention2D, attention, merge_attentions, na1d, na2d, na3d
 
 H, HKV, D, DV = 4, 2, 16, 8
@@ -123,26 +124,26 @@ class NattenTest(unittest.TestCase):
                         self.assertEqual(out[i].nonzero().flatten().tolist(), seen)
 
     def test_residues_become_heads(self):
-        for shape, window, dilation, residues in (
+        for shape, window, dilation, wanted in (
             ((8, 12), (2, 2), (1, 3), (1, 3)), ((8, 12), (2, 2), (2, 3), (1, 3)), ((8, 12), (2, 2), (2, 5), (1, 1)),
             ((102, 84), (3, 3), (25, 1), (25, 1)), ((102, 84), (3, 3), (2, 2), (1, 2)), ((200, 96), (19, 9), (7, 4), (7, 4)),
             ((7284,), (4,), (1022,), (1,)), ((7284,), (40,), (101,), (101,)), ((2018,), (180,), (3,), (1,)),
         ):  # fmt: skip
-            self.assertEqual(natten._residues_of(shape, window, dilation), residues)
+            self.assertEqual(residues.residues_of(shape, window, dilation), wanted)
         none = random(0, 8, 12, H, D)
         self.assertEqual(na2d(none, none, none, 2, dilation=(2, 3)).shape, none.shape)
         q = random(1, 8, 12, H, D)
-        self.assertEqual(natten._residues_as_heads(q, (1, 3), natten._order_of(q, (8, 12), (1, 3))).data_ptr(), q.data_ptr())
+        self.assertEqual(residues.as_heads(q, (1, 3), residues.order_of(q, (8, 12), (1, 3))).data_ptr(), q.data_ptr())
 
     def test_training_after_inference(self):
         x = random(1, 9, 9, H, D)
-        with mock.patch.object(natten, "_MANY", 0), mock.patch.object(natten, "_FEW", 0):
+        with mock.patch.object(residues, "_MANY", 0), mock.patch.object(residues, "_FEW", 0):
             with torch.inference_mode():
                 na2d(x, x, x, 2, dilation=2)
             na2d(x.requires_grad_(), x, x, 2, dilation=2).sum().backward()
 
     def test_copies_of_residues(self):
-        with mock.patch.object(natten, "_MANY", 0), mock.patch.object(natten, "_FEW", 0):
+        with mock.patch.object(residues, "_MANY", 0), mock.patch.object(residues, "_FEW", 0):
             for case in CASES:
                 with self.subTest(case):
                     self.compare(*case)
@@ -179,7 +180,7 @@ class NattenTest(unittest.TestCase):
 
         for window, gaps, many in (((3, 5), (1, 2), 3000), ((2, 3), (2, 3), 0)):
             q, more = random(2, 6, 10, H, D).requires_grad_(), random(2, 5, H, D).requires_grad_()
-            with mock.patch.object(natten, "_MANY", many), mock.patch.object(natten, "_FEW", 0):
+            with mock.patch.object(residues, "_MANY", many), mock.patch.object(residues, "_FEW", 0):
                 image, row = both(q, more, window, gaps)
             wanted, _ = expected(q, q, q, window, (1, 1), gaps, (False, False), (more, more))
             self.near(image, wanted)
