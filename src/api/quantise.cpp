@@ -136,7 +136,7 @@ Expected<KernelSource> quantiseProgram(DType dtype, int headDim, bool embeds, co
                     .entry = "attnc_quantise",
                     .config = {.dtype = dtype, .headDimQk = headDim, .headDimV = headDim, .warps = kQuantiseWarps},
                     .threads = 32 * kQuantiseWarps};
-  stage.config.embeds = embeds;
+  stage.config.constants = codegen::constantText("kEmbeds", embeds);
   return modlessSource(
       stage, arch,
       fmt::format("kind=quantise dtype={} head-dim={}{}", dtypeName(dtype), headDim, embeds ? " with=rotary" : ""));

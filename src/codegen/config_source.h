@@ -7,6 +7,7 @@
 #include <array>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace attnc::codegen {
@@ -28,7 +29,6 @@ struct Config {
   int qStages = 0;     ///< slots of the Q ring; 0: the template has none
   /// Head dim of q and k, whose further columns come from tensors of their own; unset: the template does not read it.
   std::optional<int> narrowHeadDim;
-  std::optional<bool> fp8Kv;         ///< whether k and v are e4m3; unset: the template does not read it
   std::optional<bool> fp8;           ///< whether q, k and v are e4m3; unset: the template does not read it
   std::optional<bool> rowScales;     ///< whether e4m3 has factors of rows; unset: the template does not read it
   std::optional<bool> vInK;          ///< whether v is k's first columns; unset: the template does not read it
@@ -39,7 +39,6 @@ struct Config {
     int ctas = 1, heads = 1;
   };
   std::optional<Cluster> cluster;    ///< unset: the template does not read it
-  std::optional<bool> embeds;        ///< whether rows get a rotary embedding; unset: the template does not read it
   std::optional<bool> sumsDiagonals; ///< whether to sum along diagonals as well; unset: the template does not read it
   /// For low_rank.cu and low_rank_gradients.cu: columns of the wider q and k, rounds of the factors, and the numbers of
   /// 16 bits that each factor is divided into.
@@ -61,7 +60,13 @@ struct Config {
   };
   std::optional<Boxes> boxes;
   std::vector<int> wgmmaShapes; ///< columns of its wgmma products, if any
+  std::string constants;        ///< other constants of its template, each by constantText()
 };
+
+/// Returns the declaration of a constant: "constexpr int kRank = 16;".
+std::string constantText(std::string_view name, bool value);
+std::string constantText(std::string_view name, int value);
+std::string constantText(std::string_view name, float value);
 
 std::string emitConfig(const Config& config);
 

@@ -27,7 +27,7 @@ void addAppending(Plan& plan, const Request& request) {
   codegen::Config config = configOf(request.options, tile);
   config.appends = true;
   config.fp8 = request.options.features.has(Feature::Fp8Q);
-  config.fp8Kv = request.options.features.has(Feature::Fp8Kv) && !*config.fp8;
+  config.constants = codegen::constantText("kFp8Kv", request.options.features.has(Feature::Fp8Kv) && !*config.fp8);
   plan.stages.insert(plan.stages.begin(), {.templateName = "append.cu",
                                            .entry = "attnc_append",
                                            .config = std::move(config),

@@ -215,7 +215,7 @@ Plan planDecode(const Request& request, const DecodeCopies& copies) {
   codegen::Config config = configOf(options, tile.tile);
   config.appends = appendsByItself(options);
   config.kvStages = tile.stages;
-  config.fp8Kv = options.features.has(Feature::Fp8Kv);
+  config.constants = codegen::constantText("kFp8Kv", options.features.has(Feature::Fp8Kv));
   if (copies.byWarpgroups(tile.tile.blockM, options))
     config.wgmmaShapes = {tile.tile.blockN / (tile.tile.warps / 4), int(llvm::alignTo(options.headDimV, 16))};
   config.sharedBytes = tile.sharedBytes;

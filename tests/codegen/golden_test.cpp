@@ -101,21 +101,21 @@ TEST_CASE("a mod that does nothing has the text of a kernel without mods", "[cod
 }
 
 TEST_CASE("the configuration names every constant of the identity configuration", "[codegen]") {
-  std::string text = codegen::emitConfig({.dtype = DType::F16,
-                                          .headDimQk = 96,
-                                          .headDimV = 64,
-                                          .blockM = 64,
-                                          .blockN = 32,
-                                          .warps = 8,
-                                          .blockSparse = true,
-                                          .tf32 = true,
-                                          .sharedBytes = 4096,
-                                          .kvStages = 3,
-                                          .narrowHeadDim = 96,
-                                          .fp8Kv = false,
-                                          .fp8 = false,
-                                          .rowScales = false,
-                                          .embeds = true});
+  std::string text = codegen::emitConfig(
+      {.dtype = DType::F16,
+       .headDimQk = 96,
+       .headDimV = 64,
+       .blockM = 64,
+       .blockN = 32,
+       .warps = 8,
+       .blockSparse = true,
+       .tf32 = true,
+       .sharedBytes = 4096,
+       .kvStages = 3,
+       .narrowHeadDim = 96,
+       .fp8 = false,
+       .rowScales = false,
+       .constants = codegen::constantText("kFp8Kv", false) + codegen::constantText("kEmbeds", true)});
   std::string identity = test::readFile(ATTNC_SOURCE_DIR "/templates/mod/identity/attnc_config.cuh");
   for (size_t at = 0; (at = identity.find("constexpr ", at)) != std::string::npos; ++at) {
     std::string declaration = identity.substr(at, identity.find(" = ", at) - at + 3);
