@@ -69,25 +69,7 @@ struct KernelOptions {
   /// Head dim of v and out: a multiple of 8 in 8 .. 256. The same kernels take up to kMostHeadDimV. 0: headDim.
   int headDimV = 0;
   /// What launches have beyond q, k, v and out, of kOptionFeatures. Every launch must pass the operands of these.
-  ///
-  ///   Lengths        Forward, Decode, Backward without Ragged: a KV length for each sequence (Operands::kvLengths).
-  ///   Appends        Forward, Decode, with Lengths: new rows of k and v (Operands::newK, newV). A launch writes them
-  ///                  into k and v before it attends to them. With Ragged, k and v must lie in pages.
-  ///   Ragged         All kinds but KernelKind::BlockMask: sequences packed without padding (Operands::cuSeqlensQ).
-  ///   Fp8Kv          Decode: k and v are E4M3, with scales (Operands::kScales). Needs sm_89 or later. Forward: with
-  ///                  Fp8Q.
-  ///   RowMax         Forward, Decode: launches may ask for the row maximum.
-  ///   Deterministic  Backward: equal launches give equal bits, including gradients of captures. Captures' gradients
-  ///                  are then summed exactly, in 80 bytes of workspace per element. An element must get fewer than
-  ///                  2^31 contributions.
-  ///   Fp8Q           Forward, with Fp8Kv: q is E4M3, with scales (Operands::qScales). Needs sm_89 or later.
-  ///   RowScales      Forward, with Fp8Q: scales of q, k and v may be of rows (scalesAreOfRows). Decode kernels take
-  ///                  these of k and v without.
-  ///   VInK           Forward, Decode: v is k's first columns (vIsInK), as in latent attention (MLA). With Appends,
-  ///                  newV is also newK's first columns. Decode kernels of head dims above 256 then load no v.
-  ///   Tangents       Backward: derivatives along directions (BackwardOperands::qTangent).
-  ///   Reductions     Forward, Decode: launches may ask for outputs of the mod (Outputs::reductions).
-  ///                  Backward: launches give gradients of its sums (BackwardOperands).
+  /// features.def says what each means.
   Features features = {};
   bool blockSparse = false; ///< Whether launches pass a block mask. If true, every launch must.
   int maskQBlock = 128;     ///< Q rows of a block of the masks: 64, 128 or 256. Read only with blockSparse.
