@@ -18,9 +18,6 @@
 namespace attnc::reference {
 namespace {
 
-/// The features that the reference takes. Caches are gathered before (reference/cache.h).
-constexpr Features kTakes = {Feature::Lengths,   Feature::Offsets, Feature::Ragged, Feature::Fp8Kv,    Feature::Fp8Q,
-                             Feature::BlockMask, Feature::BoxMask, Feature::F32,    Feature::RowScales};
 constexpr double kMinusInfinity = -std::numeric_limits<double>::infinity();
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
@@ -46,8 +43,7 @@ public:
        const ir::Interpreter& interpreter, std::vector<ir::Evaluator> reductions, const Sequences& sequences,
        AttentionResult& result)
       : args(args), k(k), v(v), interpreter(interpreter), reductions(std::move(reductions)), sequences(sequences),
-        result(result), scaleOfAll(args.scale ? *args.scale : 1 / std::sqrt(double(args.q.shape[3]))),
-        query(size_t(args.q.shape[3])) {}
+        result(result), query(size_t(args.q.shape[3])) {}
 
   /// `row` counts over the rows of q, [B, H, Q_LEN].
   void compute(int64_t row) {
@@ -60,7 +56,7 @@ public:
                           (sequences[b].qStart + q) * args.q.stride[2];
     for (size_t i = 0; i < query.size(); ++i)
       query[i] = readElement(args.q.data, args.q.dtype, first + int64_t(i) * args.q.stride[3]).real;
-    scale = scaleOfAll * scaleOf(args.qScales, b, h, q, result.problem.qLen, sequences[b].qStart + q);
+    scale = scaleOfRow(args, b, h, q, result.problem.qLen, sequences[b].qStart + q);
     collectScores(b, h, q, firstKv);
     reduce(row, firstKv, b, h, sequences[b].qOffset + q);
     addToReductions(row, b, h, sequences[b].qOffset + q);
@@ -183,7 +179,7 @@ private:
   std::vector<ir::Evaluator> reductions;
   const Sequences& sequences;
   AttentionResult& result;
-  double scaleOfAll, scale = 1; // `scale`: with the factor of the row's elements
+  double scale = 1; // of the row
   std::vector<double> query, scores;
   std::vector<int64_t> live;
   std::vector<ColumnRange> ranges;

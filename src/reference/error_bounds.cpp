@@ -78,9 +78,8 @@ public:
               const Sequences& sequences, const GradientResult& of, const Arithmetic& arithmetic, const Dense& q,
               const Dense& k, const Dense& v, const Dense* dOut, ErrorBounds& bounds, std::vector<double>& squares)
       : args(args), sequences(sequences), forward(of.forward), problem(of.forward.problem), by(arithmetic), q(q), k(k),
-        v(v), dOut(dOut), bounds(bounds), squares(squares), interpreter(module, bindings),
-        scale(args.scale ? *args.scale : 1 / std::sqrt(double(q.columns))), farthest(size_t(v.columns)),
-        sizes(size_t(v.columns)), moved(size_t(v.columns)), squared(size_t(v.columns)) {
+        v(v), dOut(dOut), bounds(bounds), squares(squares), interpreter(module, bindings), scale(scaleOf(args)),
+        farthest(size_t(v.columns)), sizes(size_t(v.columns)), moved(size_t(v.columns)), squared(size_t(v.columns)) {
     if (by.storesParts)
       partsOfK.resize(size_t(problem.kvLen * q.columns)), partsOfV.resize(size_t(problem.kvLen * v.columns));
     if (const auto score = module.output(ir::kScore)) scores.emplace(module, bindings, *score);
@@ -141,7 +140,7 @@ private:
     highest = lowest = kNone, lowSum = highSum = errorSum = 0;
     bool isAny = false;
     const int64_t firstKv = sequences.firstKvOf(at.b, kvHead), length = problem.kvLen;
-    const double ofQ = scale * scaleOf(args.qScales, at.b, at.h, at.q, problem.qLen, sequences[at.b].qStart + at.q);
+    const double ofQ = scaleOfRow(args, at.b, at.h, at.q, problem.qLen, sequences[at.b].qStart + at.q);
     largestOfV = 0;
     for (int64_t kv : live) {
       const int64_t rowOfTensor = sequences[at.b].kvStart + kv;

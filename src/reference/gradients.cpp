@@ -51,8 +51,7 @@ public:
         k(args.k), v(args.v), dOut(args.dOut), interpreter(module, bindings),
         derivative(module, bindings, *module.output(ir::kDScore)), dProb(evaluatorOf(module, bindings, ir::kDProb)),
         ofProb(evaluatorOf(module, bindings, ir::kProbGradient)),
-        ofScore(evaluatorOf(module, bindings, ir::kScoreGradient)),
-        scale(args.scale ? *args.scale : 1 / std::sqrt(double(q.columns))) {}
+        ofScore(evaluatorOf(module, bindings, ir::kScoreGradient)), scale(scaleOf(args)) {}
 
   SlopeSum compute(int64_t kvBatch, int64_t kvHead, CaptureSums& captures) {
     slopes = {};

@@ -2,6 +2,7 @@
 
 #include "ir/bind.h"
 #include "ir/interpreter.h"
+#include "reference/dense.h"
 #include "reference/vectors.h"
 #include "support/element.h"
 #include "support/parallel.h"
@@ -54,8 +55,7 @@ struct Worker {
 
   Worker(const ir::Module& module, const ir::Bindings& bindings, const BackwardOperands& args,
          const ProblemShape& problem, const Sequences& sequences)
-      : args(args), problem(problem), sequences(sequences), interpreter(module, bindings),
-        scale(args.scale ? *args.scale : 1 / std::sqrt(double(args.q.shape[3]))) {
+      : args(args), problem(problem), sequences(sequences), interpreter(module, bindings), scale(scaleOf(args)) {
     if (const auto dScore = module.output(ir::kDScore)) derivative.emplace(module, bindings, *dScore);
   }
 

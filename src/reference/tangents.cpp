@@ -40,8 +40,7 @@ public:
         k(args.k), v(args.v), dOut(args.dOut), tQ(*args.qTangent), tK(*args.kTangent), tV(*args.vTangent),
         interpreter(module, bindings), tScore(module, bindings, *module.output(ir::kTScore)),
         derivative(module, bindings, *module.output(ir::kDScore)),
-        tDerivative(module, bindings, *module.output(ir::kTDScore)),
-        scale(args.scale ? *args.scale : 1 / std::sqrt(double(q.columns))) {
+        tDerivative(module, bindings, *module.output(ir::kTDScore)), scale(scaleOf(args)) {
     if (const auto sink = module.output(ir::kTSink)) tSink.emplace(module, bindings, *sink);
   }
 
