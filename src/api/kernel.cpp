@@ -61,36 +61,33 @@ Status Kernel::Impl::addCaptureOutputs(plan::LaunchOperands& checked, const Back
   return plan::addCaptureOutputs(checked, plan(), module(), operands.captures, outputs.captures, launches);
 }
 
-Status Kernel::Impl::launch(const plan::LaunchOperands& given, const Captures* captures, void* workspace, Stream stream,
+Status Kernel::Impl::launch(plan::LaunchOperands&& operands, const Captures* captures, void* workspace, Stream stream,
                             llvm::function_ref<Status()> before) const {
   const plan::Plan& plan = this->plan();
-  std::optional<plan::LaunchOperands> bound;
   std::optional<plan::WideOperands> wide; // first with shapes only, for the layout
-  if (plan.widensOperands) bound.emplace(given).wide = &wide.emplace(nullptr);
-  const plan::WorkspaceLayout layout = workspaceFor(bound ? *bound : given);
+  if (plan.widensOperands) operands.wide = &wide.emplace(nullptr);
+  const plan::WorkspaceLayout layout = workspaceFor(operands);
   const plan::WorkspaceView view{layout, workspace};
   ATTNC_TRY(plan::checkWorkspace(view));
-  for (const plan::CaptureOutput& capture : given.captureOutputs)
+  for (const plan::CaptureOutput& capture : operands.captureOutputs)
     if (capture.isDirect) ATTNC_TRY(jit::enqueueZeros(capture.out.data, capture.bytes(), stream));
   std::optional<ir::Bindings> bindings; // the same for all stages
   const auto bindOnce = [&]() -> Status {
     if (bindings) return {};
-    ATTNC_TRY_AS(bound, ir::bind(module(), captures ? *captures : kNoCaptures, given.problem, &given));
+    ATTNC_TRY_AS(bound, ir::bind(module(), captures ? *captures : kNoCaptures, operands.problem, &operands));
     ATTNC_TRY(checkPins(module(), *bound, plan.options.pins));
-    plan::bindLse(plan, *bound, given, view);
+    plan::bindLse(plan, *bound, operands, view);
     bindings = *std::move(bound);
     return {};
   };
   const bool isBackward = plan.options.kind == KernelKind::Backward; // has tiles of keys even without queries
-  const bool asksGrids = plan.grid && (given.problem.qLen > 0 || isBackward);
+  const bool asksGrids = plan.grid && (operands.problem.qLen > 0 || isBackward);
   if (asksGrids || plan.readsBindings) {
     ATTNC_TRY(bindOnce());
-    if (!bound) bound = given;
-    bound->bindings = &*bindings;
-    if (asksGrids) bound->grids = plan::gridsOf(*plan.grid, *bindings);
+    operands.bindings = &*bindings;
+    if (asksGrids) operands.grids = plan::gridsOf(*plan.grid, *bindings);
   }
-  if (plan.widensOperands) bound->wide = &wide.emplace(&view); // with the values of captures
-  const plan::LaunchOperands& operands = bound ? *bound : given;
+  if (plan.widensOperands) operands.wide = &wide.emplace(&view); // with the values of captures
   ATTNC_TRY(plan::checkTileCounts(plan, operands));
   bool isFirst = true;
   for (size_t i = 0; i < plan.stages.size(); ++i) {
@@ -122,7 +119,7 @@ Status ForwardKernel::launch(const Operands& operands, const Outputs& outputs, v
     ATTNC_TRY(checkOnDevice(impl->module(), operands, options().kind, stream));
     ATTNC_TRY(checkZeros({impl->workspaceFor(*checked), workspace}, stream));
   }
-  return impl->launch(*checked, operands.captures, workspace, stream);
+  return impl->launch(*std::move(checked), operands.captures, workspace, stream);
 }
 
 Expected<size_t> BackwardKernel::workspaceBytes(const BackwardOperands& operands,
@@ -137,7 +134,7 @@ Status BackwardKernel::launch(const BackwardOperands& operands, const BackwardOu
   ATTNC_TRY_AS(checked, plan::checkBackward(operands, outputs, options()));
   if (impl->checks) ATTNC_TRY(checkOnDevice(impl->module(), operands, KernelKind::Backward, stream));
   ATTNC_TRY(impl->addCaptureOutputs(*checked, operands, outputs, /*launches=*/true));
-  return impl->launch(*checked, operands.captures, workspace, stream);
+  return impl->launch(*std::move(checked), operands.captures, workspace, stream);
 }
 
 Status BlockMaskKernel::launch(const BlockMaskView& mask, const ProblemShape& problem, const Captures& captures,
@@ -147,7 +144,7 @@ Status BlockMaskKernel::launch(const BlockMaskView& mask, const ProblemShape& pr
         "this kernel builds the lists of queries with offsets, which Prepared::launch() alone can",
         "prepare with PrepareOptions::offsets None, or launch what was prepared");
   ATTNC_TRY_AS(checked, plan::checkBlockMask(impl->module(), mask, problem, options()));
-  return impl->launch(*checked, &captures, nullptr, stream);
+  return impl->launch(*std::move(checked), &captures, nullptr, stream);
 }
 
 } // namespace attnc

@@ -35,9 +35,9 @@ struct Kernel::Impl {
   Status addCaptureOutputs(plan::LaunchOperands& checked, const BackwardOperands& operands,
                            const BackwardOutputs& outputs, bool launches) const;
 
-  /// Enqueues all stages that have CTAs. `captures`: null for none. `before`: what to enqueue ahead of the first stage,
-  /// when it is checked.
-  Status launch(const plan::LaunchOperands& operands, const Captures* captures, void* workspace, Stream stream,
+  /// Enqueues all stages that have CTAs. Binds the operands to the launch. `captures`: null for none. `before`: what to
+  /// enqueue ahead of the first stage, when it is checked.
+  Status launch(plan::LaunchOperands&& operands, const Captures* captures, void* workspace, Stream stream,
                 llvm::function_ref<Status()> before = nullptr) const;
 };
 

@@ -140,8 +140,8 @@ Status Prepared::launch(const Operands& operands, const Outputs& outputs, void* 
   const Kernel::Impl& builder = CompilerAccess::implOf(*impl->blockMaskKernel);
   ATTNC_TRY_AS(build,
                plan::checkBlockMask(builder.module(), lists, impl->preparation.problem, builder.options(), &*checked));
-  return impl->loaded().launch(*checked, operands.captures, workspace, stream,
-                               [&] { return builder.launch(*build, operands.captures, nullptr, stream); });
+  return impl->loaded().launch(*std::move(checked), operands.captures, workspace, stream,
+                               [&] { return builder.launch(*std::move(build), operands.captures, nullptr, stream); });
 }
 
 const BackwardKernel* Prepared::backwardKernel() const {
