@@ -46,7 +46,6 @@
 #include "attnc/c/block_mask.h"
 #include "attnc/c/compiler.h"
 #include "attnc/c/infer.h"
-#include "attnc/c/kernel.h"
 #include "attnc/c/mod.h"
 #include "attnc/c/operands.h"
 #include "attnc/c/pack.h"

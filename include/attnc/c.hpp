@@ -239,38 +239,6 @@ public:
   }
 };
 
-/// A forward, decode, backward or block mask kernel, loaded on one device.
-class Kernel : public detail::Handle<attnc_kernel, attnc_kernel_destroy> {
-public:
-  using Handle::Handle;
-  /// Returns the options of the kernel, with the chosen family and arch.
-  KernelFacts options() const { return fill<KernelFacts>(attnc_kernel_get_options).value(); }
-  /// Returns the machine code.
-  Compiled compiled() const { return Compiled(part(attnc_kernel_get_compiled(get()))); }
-  /// Returns the bytes of device memory that launches of a forward or decode kernel can use.
-  Expected<size_t> workspaceBytes(const Operands& operands, const Outputs& outputs) const {
-    return detail::call<size_t>(attnc_kernel_workspace_bytes, get(), &operands, &outputs);
-  }
-  /// Returns the bytes of device memory that launches of a backward kernel need.
-  Expected<size_t> workspaceBytes(const BackwardOperands& operands, const BackwardOutputs& outputs = {}) const {
-    return detail::call<size_t>(attnc_kernel_backward_workspace_bytes, get(), &operands, &outputs);
-  }
-  /// Enqueues a forward or decode kernel on `stream`.
-  Status launch(const Operands& operands, const Outputs& outputs, void* workspace, Stream stream) const {
-    return detail::done(attnc_kernel_launch(get(), &operands, &outputs, workspace, stream));
-  }
-  /// Enqueues a backward kernel on `stream`.
-  Status launch(const BackwardOperands& operands, const BackwardOutputs& outputs, void* workspace,
-                Stream stream) const {
-    return detail::done(attnc_kernel_launch_backward(get(), &operands, &outputs, workspace, stream));
-  }
-  /// Enqueues the filling of the lists of `mask` on `stream`. They are in device memory.
-  Status launch(const BlockMaskView& mask, const ProblemShape& problem, const Captures& captures, Stream stream) const {
-    return detail::done(
-        attnc_kernel_launch_block_mask(get(), &mask, &problem, captures.data(), captures.size(), stream));
-  }
-};
-
 /// The settled choices for given operands.
 class Preparation : public detail::Handle<attnc_preparation, attnc_preparation_destroy> {
 public:
@@ -295,11 +263,6 @@ public:
   using Handle::Handle;
   /// Returns the settled choices.
   Preparation preparation() const { return Preparation(part(attnc_prepared_get_preparation(get()))); }
-  /// Returns the kernel of a kind. Its get() is null if there is no kernel of this kind.
-  Kernel kernel(attnc_kernel_kind kind = ATTNC_KERNEL_FORWARD) const {
-    const auto found = detail::call<const attnc_kernel*>(attnc_prepared_get_kernel, get(), kind).value();
-    return Kernel(found ? part(found) : nullptr);
-  }
   /// Returns the bytes of device memory that the calls below need, aligned to 256 bytes.
   size_t workspaceBytes() const { return detail::call<size_t>(attnc_prepared_workspace_bytes, get()).value(); }
   /// Enqueues the initialisation of a workspace on `stream`. Call it before the first launch with the workspace.
@@ -385,8 +348,6 @@ public:
   Expected<Compiled> compile(const Plan& plan) const {
     return detail::create<Compiled>(attnc_compile, get(), plan.get());
   }
-  /// Compiles a kernel, and loads it into the current CUDA context.
-  Expected<Kernel> load(const Plan& plan) const { return detail::create<Kernel>(attnc_kernel_load, get(), plan.get()); }
   /// Returns one JSON object about the kernel of these choices, and what it costs. Captures are in host memory.
   Expected<std::string> explain(const Preparation& preparation, const Captures& captures = {}) const {
     const auto json =

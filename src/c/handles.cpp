@@ -59,19 +59,12 @@ attnc_compiled::attnc_compiled(CompiledStages given) : stages(std::move(given)) 
   for (const auto& stage : stages) advisories.push_back(c::addresses(stage->advisories));
 }
 
-attnc_kernel::attnc_kernel(Any given)
-    : kernel(std::move(given)), options(std::visit([](const auto& of) { return of.options(); }, kernel)),
-      compiled(std::visit([](const auto& of) { return of.compiled(); }, kernel)) {}
-
 attnc_preparation::attnc_preparation(Preparation given)
     : preparation(std::move(given)), text(c::describe(preparation)) {
   for (const Plan& plan : preparation.kernels()) plans.push_back(std::make_unique<const attnc_plan>(plan));
 }
 
-attnc_prepared::attnc_prepared(Prepared given)
-    : prepared(std::move(given)), preparation(prepared.preparation()), forward(prepared.kernel()) {
-  if (const BackwardKernel* kernel = prepared.backwardKernel()) backward.emplace(*kernel);
-  if (const BlockMaskKernel* kernel = prepared.blockMaskKernel()) blockMask.emplace(*kernel);
-  preparation.text += c::describe(forward.compiled.stages);
-  if (backward) preparation.text += c::describe(backward->compiled.stages);
+attnc_prepared::attnc_prepared(Prepared given) : prepared(std::move(given)), preparation(prepared.preparation()) {
+  preparation.text += c::describe(prepared.kernel().compiled());
+  if (const BackwardKernel* kernel = prepared.backwardKernel()) preparation.text += c::describe(kernel->compiled());
 }

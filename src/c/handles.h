@@ -9,7 +9,6 @@
 #include <optional>
 #include <set>
 #include <string>
-#include <variant>
 #include <vector>
 
 namespace attnc::c {
@@ -91,14 +90,6 @@ struct attnc_pack {
   std::string bytes;
 };
 
-struct attnc_kernel {
-  using Any = std::variant<attnc::ForwardKernel, attnc::BackwardKernel, attnc::BlockMaskKernel>;
-  Any kernel;
-  attnc::c::OptionsHolder options;
-  attnc_compiled compiled;
-  explicit attnc_kernel(Any kernel);
-};
-
 struct attnc_preparation {
   attnc::Preparation preparation;
   std::vector<std::unique_ptr<const attnc_plan>> plans;
@@ -116,8 +107,6 @@ struct attnc_tuning {
 struct attnc_prepared {
   attnc::Prepared prepared;
   attnc_preparation preparation;
-  attnc_kernel forward;
-  std::optional<attnc_kernel> backward, blockMask;
   explicit attnc_prepared(attnc::Prepared prepared);
 };
 

@@ -100,21 +100,6 @@ const attnc_preparation* attnc_prepared_get_preparation(const attnc_prepared* pr
   return given(prepared, "prepared") ? &prepared->preparation : nullptr;
 }
 
-attnc_status attnc_prepared_get_kernel(const attnc_prepared* prepared, attnc_kernel_kind kind,
-                                       const attnc_kernel** kernel) {
-  return call({{prepared, "prepared"}, {kernel, "kernel"}}, [&]() -> Status {
-    const KernelKind which = readKind(kind, "kind");
-    const auto of = [](const std::optional<attnc_kernel>& held) { return held ? &*held : nullptr; };
-    switch (which) {
-    case KernelKind::Forward:
-    case KernelKind::Decode: *kernel = &prepared->forward; break;
-    case KernelKind::Backward: *kernel = of(prepared->backward); break;
-    case KernelKind::BlockMask: *kernel = of(prepared->blockMask); break;
-    }
-    return {};
-  });
-}
-
 attnc_status attnc_prepared_workspace_bytes(const attnc_prepared* prepared, size_t* bytes) {
   return call({{prepared, "prepared"}, {bytes, "bytes"}}, [&]() -> Status {
     *bytes = prepared->prepared.workspaceBytes();

@@ -251,8 +251,6 @@ TEST_CASE("NULL is refused by name, and destroyed without effect", "[c]") {
   attnc_prepared* prepared = nullptr;
   attnc_compiled* compiled = nullptr;
   attnc_source* source = nullptr;
-  attnc_kernel* kernel = nullptr;
-  const attnc_kernel* borrowed = nullptr;
   auto options = sized<attnc_kernel_options>();
   options.arch = "sm_80";
   auto view = sized<attnc_block_mask_view>();
@@ -333,19 +331,6 @@ TEST_CASE("NULL is refused by name, and destroyed without effect", "[c]") {
   CHECK(attnc_compiled_stage_count(nullptr) == 0);
   REFUSED(kArgument, "info is NULL", attnc_get_family(ATTNC_PASS_FORWARD, 0, nullptr));
 
-  REFUSED(kArgument, "compiler is NULL", attnc_kernel_load(nullptr, plan, &kernel));
-  REFUSED(kArgument, "plan is NULL", attnc_kernel_load(compiler, nullptr, &kernel));
-  REFUSED(kArgument, "kernel is NULL", attnc_kernel_load(compiler, plan, nullptr));
-  REFUSED(kArgument, "kernel is NULL", attnc_kernel_get_options(nullptr, &options));
-  CHECK(attnc_kernel_get_compiled(nullptr) == nullptr);
-  REFUSED(kArgument, "kernel is NULL", attnc_kernel_workspace_bytes(nullptr, &c.operands, &c.outputs, &bytes));
-  REFUSED(kArgument, "kernel is NULL",
-          attnc_kernel_backward_workspace_bytes(nullptr, &c.backwardOperands, nullptr, &bytes));
-  REFUSED(kArgument, "kernel is NULL", attnc_kernel_launch(nullptr, &c.operands, &c.outputs, nullptr, nullptr));
-  REFUSED(kArgument, "kernel is NULL",
-          attnc_kernel_launch_backward(nullptr, &c.backwardOperands, &c.gradients, nullptr, nullptr));
-  REFUSED(kArgument, "kernel is NULL", attnc_kernel_launch_block_mask(nullptr, &view, &problem, nullptr, 0, nullptr));
-
   REFUSED(kArgument, "operands is NULL", attnc_settle(compiler, mod, nullptr, &c.outputs, nullptr, &preparation));
   REFUSED(kArgument, "outputs is NULL", attnc_settle(compiler, mod, &c.operands, nullptr, nullptr, &preparation));
   REFUSED(kArgument, "preparation is NULL", attnc_settle(compiler, mod, &c.operands, &c.outputs, nullptr, nullptr));
@@ -363,7 +348,6 @@ TEST_CASE("NULL is refused by name, and destroyed without effect", "[c]") {
   REFUSED(kArgument, "compiler is NULL",
           attnc_prepare_training(nullptr, mod, &c.backwardOperands, &c.outputs, &c.gradients, nullptr, &prepared));
   CHECK(attnc_prepared_get_preparation(nullptr) == nullptr);
-  REFUSED(kArgument, "prepared is NULL", attnc_prepared_get_kernel(nullptr, ATTNC_KERNEL_FORWARD, &borrowed));
   REFUSED(kArgument, "prepared is NULL", attnc_prepared_workspace_bytes(nullptr, &bytes));
   REFUSED(kArgument, "prepared is NULL", attnc_prepared_initialise(nullptr, &c.operands, nullptr, nullptr));
   REFUSED(kArgument, "prepared is NULL", attnc_prepared_launch(nullptr, &c.operands, &c.outputs, nullptr, nullptr));
@@ -377,7 +361,6 @@ TEST_CASE("NULL is refused by name, and destroyed without effect", "[c]") {
   attnc_compiled_destroy(nullptr);
   attnc_source_destroy(nullptr);
   attnc_plan_destroy(nullptr);
-  attnc_kernel_destroy(nullptr);
   attnc_preparation_destroy(nullptr);
   attnc_prepared_destroy(nullptr);
   attnc_pack_destroy(nullptr);

@@ -37,7 +37,6 @@ struct Destroy {
   void operator()(attnc_preparation* handle) const { attnc_preparation_destroy(handle); }
   void operator()(attnc_prepared* handle) const { attnc_prepared_destroy(handle); }
   void operator()(attnc_shard_plan* handle) const { attnc_shard_plan_destroy(handle); }
-  void operator()(attnc_kernel* handle) const { attnc_kernel_destroy(handle); }
   void operator()(attnc_tuning* handle) const { attnc_tuning_destroy(handle); }
   void operator()(attnc_quantiser* handle) const { attnc_quantiser_destroy(handle); }
   void operator()(attnc_sharded* handle) const { attnc_sharded_destroy(handle); }
@@ -107,11 +106,6 @@ inline attnc_status compile(const attnc_compiler* compiler, const attnc_mod* mod
                             attnc_compiled** compiled) {
   return planned(compiler, mod, options,
                  [&](const attnc_plan* plan) { return attnc_compile(compiler, plan, compiled); });
-}
-inline attnc_status load(const attnc_compiler* compiler, const attnc_mod* mod, const attnc_kernel_options* options,
-                         attnc_kernel** kernel) {
-  return planned(compiler, mod, options,
-                 [&](const attnc_plan* plan) { return attnc_kernel_load(compiler, plan, kernel); });
 }
 inline attnc_status gainsFromBlockMask(const attnc_compiler* compiler, const attnc_mod* mod,
                                        const attnc_kernel_options* options, int32_t* gains) {

@@ -172,13 +172,13 @@ GPU_TEST_CASE("a training step through the C interface has the bits of C++", "[g
     CHECK(info.is_training == 1);
     CHECK(info.builds_block_mask == (prepared.blockMaskKernel() != nullptr));
     CHECK_THAT(attnc_preparation_text(attnc_prepared_get_preparation(made)), Catch::Contains(" registers, "));
-    const attnc_kernel* kernel = nullptr;
-    TAKE(attnc_prepared_get_kernel(made, ATTNC_KERNEL_BLOCK_MASK, &kernel));
-    CHECK((kernel != nullptr) == (info.builds_block_mask == 1));
-    TAKE(attnc_prepared_get_kernel(made, ATTNC_KERNEL_BACKWARD, &kernel));
-    REQUIRE(kernel);
-    CHECK(attnc_compiled_stage_count(attnc_kernel_get_compiled(kernel)) ==
-          prepared.backwardKernel()->compiled().size());
+    const attnc_preparation* of = attnc_prepared_get_preparation(made);
+    const size_t plans = attnc_preparation_plan_count(of);
+    CHECK(plans == 2 + size_t(info.builds_block_mask));
+    attnc_compiled* compiled = nullptr;
+    TAKE(attnc_compile(compiler.get(), attnc_preparation_get_plan(of, plans - 1), &compiled));
+    CHECK(attnc_compiled_stage_count(compiled) == prepared.backwardKernel()->compiled().size());
+    attnc_compiled_destroy(compiled);
     auto view = sized<attnc_block_mask_view>();
     if (bytes) {
       const attnc_status status = attnc_prepared_block_mask_in(made, workspaceC.data(), &view);
@@ -248,91 +248,6 @@ GPU_TEST_CASE("what is tuned through the C interface is what it prepares then", 
     if (pass == ATTNC_PASS_FORWARD) CHECK_FALSE(std::string(taken.tuned_by).empty());
   }
   attnc_preparation_destroy(settled);
-}
-
-GPU_TEST_CASE("kernels loaded through the C interface have the bits of C++", "[gpu][c]") {
-  Gpu& gpu = *gputest::gpu();
-  const Owned<attnc_compiler> compiler = compilerC();
-  const Mod mod = libraryMod("document");
-  const Owned<attnc_mod> mod2 = modC(mod);
-  const Problem problem{{2, 4, 2, 300, 300}, 64, 64, DType::BF16};
-  Step step(mod, problem);
-  StepC inC(step);
-  CUstream_st* const stream = gpu.stream.get();
-  const BlockMaskShape shape{2, 1, 300, 300, 128, 128};
-  const size_t bytes = BlockMask::storageBytes(shape, BlockMask::Lists::ByRowAndColumn);
-  const device::Buffer storage = take(device::Buffer::allocate(bytes));
-
-  // C++.
-  KernelOptions options{.family = Family::Sm80,
-                        .headDim = 64,
-                        .features = {Feature::Deterministic},
-                        .blockSparse = true,
-                        .columnLists = true};
-  const BlockMaskView lists = BlockMask::viewInto(storage.data(), shape, BlockMask::Lists::ByRowAndColumn);
-  take(take(test::loadBlockMask(gpu.compiler, mod, options))
-           .launch(lists, problem.shape, step.captures.captures, stream));
-  step.inputs.blockMask = &lists;
-  step.poison();
-  const ForwardKernel forward = take(test::loadForward(gpu.compiler, mod, options));
-  take(forward.launch(step.inputs, step.outputs, nullptr, stream));
-  const BackwardKernel backward = take(test::loadBackward(gpu.compiler, mod, options));
-  const device::Buffer workspace = dirtyWorkspace(take(backward.workspaceBytes(step.inputs, step.gradients)));
-  take(backward.launch(step.inputs, step.gradients, workspace.data(), stream));
-  take(gpu.stream.synchronize());
-  const auto expected = step.bits();
-
-  // C.
-  const auto load = [&](attnc_kernel_kind kind) {
-    auto asked = sized<attnc_kernel_options>();
-    asked.kind = kind;
-    asked.family = ATTNC_FAMILY_SM80;
-    asked.head_dim = 64;
-    asked.block_sparse = asked.column_lists = 1;
-    asked.features = ATTNC_FEATURE_DETERMINISTIC;
-    attnc_kernel* kernel = nullptr;
-    attnc_plan* plan = nullptr;
-    TAKE(attnc_plan_create(compiler.get(), mod2.get(), &asked, &plan));
-    TAKE(attnc_kernel_load(compiler.get(), plan, &kernel));
-    attnc_plan_destroy(plan);
-    return Owned<attnc_kernel>(kernel);
-  };
-  const auto forwardC = load(ATTNC_KERNEL_FORWARD), backwardC = load(ATTNC_KERNEL_BACKWARD);
-  attnc_prepared* prepared = nullptr;
-  TAKE(attnc_prepare_training(compiler.get(), mod2.get(), &inC.backward, &inC.outputs, &inC.gradients, nullptr,
-                              &prepared));
-  const Owned<attnc_prepared> owned(prepared);
-  const attnc_kernel* builder = nullptr;
-  TAKE(attnc_prepared_get_kernel(prepared, ATTNC_KERNEL_BLOCK_MASK, &builder));
-  auto view = sized<attnc_block_mask_view>();
-  const attnc_block_mask_shape shapeC = {2, 1, 300, 300, 128, 128};
-  const attnc_problem problemC = {2, 4, 2, 300, 300};
-  const device::Buffer storageC = take(device::Buffer::allocate(bytes));
-  TAKE(attnc_block_mask_view_into(storageC.data(), &shapeC, 1, &view));
-  TAKE(attnc_kernel_launch_block_mask(builder, &view, &problemC, inC.operands.captures, inC.operands.capture_count,
-                                      stream));
-  inC.operands.block_mask = &view;
-  step.poison();
-  size_t needed = 0;
-  TAKE(attnc_kernel_workspace_bytes(forwardC.get(), &inC.operands, &inC.outputs, &needed));
-  CHECK(needed == take(forward.workspaceBytes(step.inputs, step.outputs)));
-  TAKE(attnc_kernel_launch(forwardC.get(), &inC.operands, &inC.outputs, nullptr, stream));
-  TAKE(attnc_kernel_backward_workspace_bytes(backwardC.get(), &inC.backward, &inC.gradients, &needed));
-  CHECK(needed == workspace.bytes());
-  TAKE(attnc_kernel_backward_workspace_bytes(backwardC.get(), &inC.backward, nullptr, &needed));
-  TAKE(attnc_kernel_launch_backward(backwardC.get(), &inC.backward, &inC.gradients, workspace.data(), stream));
-  take(gpu.stream.synchronize());
-  CHECK((step.bits() == expected));
-
-  auto complete = sized<attnc_kernel_options>();
-  TAKE(attnc_kernel_get_options(forwardC.get(), &complete));
-  CHECK(std::string(complete.arch) == forward.options().arch);
-  REFUSED(ATTNC_ERROR_ARGUMENT, "kernel is no forward kernel",
-          attnc_kernel_launch(backwardC.get(), &inC.operands, &inC.outputs, nullptr, stream));
-  REFUSED(ATTNC_ERROR_ARGUMENT, "kernel is no backward kernel",
-          attnc_kernel_launch_backward(forwardC.get(), &inC.backward, &inC.gradients, nullptr, stream));
-  REFUSED(ATTNC_ERROR_ARGUMENT, "kernel is no block mask kernel",
-          attnc_kernel_launch_block_mask(forwardC.get(), &view, &problemC, nullptr, 0, stream));
 }
 
 GPU_TEST_CASE("C rounds to e4m3 on the GPU as on the CPU", "[gpu]") {

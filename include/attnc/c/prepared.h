@@ -1,7 +1,7 @@
 /// Prepared attention: settled and compiled once, launched any number of times (prepared.h).
 #pragma once
 
-#include "attnc/c/kernel.h"
+#include "attnc/c/compiler.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -99,11 +99,6 @@ ATTNC_API void attnc_prepared_destroy(attnc_prepared* prepared);
 
 /// Returns the settled choices, which live as long as `prepared`; do not destroy them. NULL on a failure.
 ATTNC_API const attnc_preparation* attnc_prepared_get_preparation(const attnc_prepared* prepared);
-/// Sets `*kernel` to a kernel that lives as long as `prepared`; do not destroy it. A decode kernel is returned as the
-/// forward kernel. NULL if there is no kernel of this kind: no backward pass, or a later one (backward_later), or no
-/// block mask in the workspace.
-ATTNC_API attnc_status attnc_prepared_get_kernel(const attnc_prepared* prepared, attnc_kernel_kind kind,
-                                                 const attnc_kernel** kernel);
 
 /// Computes the bytes of device memory that the calls below need, aligned to 256 bytes. If it is 0, the workspace may
 /// be NULL. The caller owns it, and need not clear it (Prepared::workspaceBytes).
