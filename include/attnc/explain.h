@@ -251,6 +251,11 @@ struct WorkFlops {
 };
 /// Returns the FLOPs of a settled problem. `boxes`: for a box kernel. A backward pass counts 2.5 times the forward one.
 WorkFlops flopsOf(const MaskCensus& census, const std::optional<GridCensus>& boxes, const Preparation& preparation);
+/// Returns the share of K and V in live blocks, which a decode kernel reads. Unset for other kernels, and if rows or
+/// heads that share K and V have masks of their own.
+std::optional<double> readShareOfKv(const MaskCensus& census, const Preparation& preparation);
+/// Returns the least memory traffic of a settled problem, in bytes: Work::bytes(), with that share of K and V.
+double leastBytes(const MaskCensus& census, const Preparation& preparation);
 
 /// What a kernel does instead of mask_mod, or with it, for a score of a partial block.
 enum class MaskSelect {
@@ -364,6 +369,7 @@ struct Explanation {
   MaskCensus census;                       ///< Counts of the blocks of the mask, with offsets as the kernel sees them.
   std::optional<GridCensus> boxes = {};    ///< Work of a box kernel. Unset for others.
   WorkFlops flops = {};                    ///< FLOPs of matrix products.
+  double bytes = 0;                        ///< Least memory traffic, in bytes: leastBytes().
   ModOperations operations = {};           ///< Operations of the functions of the mod.
   ScoreCost perScore = {};                 ///< Operations of the kernel for each score.
   std::vector<GradientSum> gradients = {}; ///< Sums of the captures' gradients, for backward.

@@ -124,6 +124,7 @@ Expected<Explanation> explain(const Compiler& compiler, const Preparation& prepa
         std::visit([&](auto known) { all.scalars.set(name, known); }, value);
     all.boxes = *std::move(boxes);
     all.flops = flopsOf(all.census, all.boxes, preparation);
+    all.bytes = leastBytes(all.census, preparation);
     all.operations = operationsOf(derived);
     all.perScore = scoreCostOf((*inKernel)->module, kernel.kvLoop(), options.blockSparse);
     if ((*inKernel)->facts.drops) // the module has dropout in parts; a number is drawn for each score

@@ -302,6 +302,8 @@ std::string toJson(const Explanation& all) {
   json["blocks"] = blocksJson(all.census);
   if (all.boxes) json["boxes"] = boxesJson(*all.boxes);
   json["flops"] = {{"dense", all.flops.dense}, {"live", all.flops.live}};
+  json["bytes"] = all.bytes;
+  json["flopsPerByte"] = all.bytes > 0 ? all.flops.live / all.bytes : 0;
   json["operations"] = operationsJson(all.operations);
   json["perScore"] = {{"full", all.perScore.full.element},
                       {"partial", all.perScore.partial.element},

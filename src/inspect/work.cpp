@@ -50,14 +50,19 @@ static Expected<std::optional<GridCensus>> pairsInBoxes(const Plan& kernel, cons
   return countedOnGrid(of.mod, of.plan, captures, problem);
 }
 
+/// Returns the work of a problem without a mask.
+static Work unmasked(const ProblemShape& problem) {
+  const double heads = double(problem.batch) * double(problem.qHeads);
+  return {problem, heads * double(problem.qLen) * double(problem.kvLen),
+          double(problem.batch) * double(problem.kvHeads) * double(problem.kvLen)};
+}
+
 Expected<Work> countWork(const Plan& plan, const Captures& captures, const ProblemShape& problem) {
   return onOwnStack([&]() -> Expected<Work> {
     const KernelOptions& kernel = plan.options();
     ATTNC_TRY_AS(pinned, plan.mod().pinned(kernel.pins));
     const Mod& mod = *pinned;
-    const double heads = double(problem.batch) * double(problem.qHeads);
-    Work work{problem, heads * double(problem.qLen) * double(problem.kvLen),
-              double(problem.batch) * double(problem.kvHeads) * double(problem.kvLen)};
+    Work work = unmasked(problem);
     if (!mod.hasMaskMod() || work.pairs == 0) return work;
     ATTNC_TRY_AS(inBoxes, pairsInBoxes(plan, captures, problem));
     if (*inBoxes) {
@@ -101,6 +106,18 @@ double Work::bytes(const KernelOptions& given) const {
   const int ofKvRow = kernel.headDim + (kernel.features.has(Feature::VInK) ? 0 : kernel.headDimV);
   const double once = rows * (kernel.headDim * ofQ + kernel.headDimV * ofOut) + kvColumns * ofKvRow * ofKv;
   return kernel.kind == KernelKind::Backward ? 2 * once + 4 * rows : once;
+}
+
+std::optional<double> readShareOfKv(const MaskCensus& census, const Preparation& preparation) {
+  const bool isOne = census.shape.heads == 1 && preparation.problem.qLen <= census.shape.qBlock && census.blocks > 0;
+  if (preparation.kernel.options().kind != KernelKind::Decode || !isOne) return std::nullopt;
+  return census.live / census.blocks;
+}
+
+double leastBytes(const MaskCensus& census, const Preparation& preparation) {
+  Work work = unmasked(preparation.problem);
+  work.kvColumns *= readShareOfKv(census, preparation).value_or(1);
+  return work.bytes(preparation.last().options());
 }
 
 WorkFlops flopsOf(const MaskCensus& census, const std::optional<GridCensus>& boxes, const Preparation& preparation) {

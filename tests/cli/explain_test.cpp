@@ -107,6 +107,21 @@ TEST_CASE("explain names kernel, tile and resources of a causal mod on Hopper") 
                                          8 * 512 * pairs * 1e-9)));
 }
 
+TEST_CASE("explain tells the least memory traffic of a pass, and its FLOPs by these") {
+  for (const auto& [options, line] :
+       {std::tuple("--shape 4,16,2,3,5000 --expr 'q_idx >= kv_idx'",
+                   "10.29 MB at least: q, out, and live blocks of k and v, once; 23.89 FLOP/byte\n"),
+        {"--shape 4,16,2,3,5000 --expr 'q_idx >= kv_idx' --fp8-kv", "5.17 MB at least: q, out, and live blocks"},
+        {"--shape 4,16,2,3,5000 --expr 'q_idx >= kv_idx' --kernel forward", "10.29 MB at least: q, k, v and out, once"},
+        {"--shape 4,16,2,3,5120 --expr 'q_idx - kv_idx < 512'", "1.36 MB at least: q, out, and live blocks"},
+        {"--shape 4,16,16,512,5000 --expr 'q_idx >= kv_idx' --kernel backward",
+         "180.75 MB at least: q, k, v, out, lse and gradients, once; "}}) {
+    INFO(options);
+    if (auto text = explain(std::string("--arch sm_90a --head-dim 64 --q-offset lengths ") + options))
+      CHECK_THAT(*text, Contains(std::string("\nbytes       ") + line));
+  }
+}
+
 TEST_CASE("explain says why few queries get a decode kernel, what it divides, and why others do not") {
   const std::string causal = "--arch sm_90a --head-dim 64 --expr 'q_idx >= kv_idx' --q-offset lengths ";
   auto text = explain(causal + "--shape 4,16,2,3,5000");

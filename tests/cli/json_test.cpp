@@ -97,6 +97,8 @@ TEST_CASE("explain gives JSON: the kernel, its launches, and what the mask leave
   CHECK(blocks["empty"] == 64 - 21);
   CHECK(blocks["isEstimate"] == false);
   CHECK(json["flops"]["dense"] == 2.0 * 8 * 1024 * 1024 * 4 * 64);
+  CHECK(json["bytes"] == 2.0 * (8 + 2) * 1024 * (64 + 64) * 2);
+  CHECK(json["flopsPerByte"] == json["flops"]["live"].get<double>() / json["bytes"].get<double>());
   CHECK(json["perScore"]["full"] == 0);
 }
 

@@ -120,5 +120,6 @@ expect_output("^attnc ${VERSION}: alibi captures 1\n.*family sm.*registers, 0 by
 expect_output("^copy 8 rows of page 2 to page 3\n41 rows in pages 0 1 2 -1\n41 rows in pages 0 1 3 -1\nfamily sm80, pages of 16 rows\n"
               pages_cpp)
 expect_output("\nlengths 57 and 40, 7 pages, 20 steps: largest difference 0.0[01].*, as the reference\n$" serving_c serving_cpp)
+expect_output("\nswapped out of page [0-9]+, now [0-9]+(; [0-9]+, now [0-9]+)+: the same bits\n" serving_cpp)
 expect_output("\nloss 0.06.* to 0.00.* in 20 steps, gradients off by .*: as differences of the loss\n$" training_c training_cpp)
 expect_output("\nfamily grid for sm_.*\n24 x 20 pixels: largest difference 0.0[01].*, as the definition\n$" grid_c grid_cpp)

@@ -1,5 +1,6 @@
 // Serves two sequences from a cache in pages: a prompt of each, then token by token. On a GPU a step is a CUDA graph,
-// which is replayed for all lengths and tables. Without one, the CPU reference computes.
+// which is replayed for all lengths and tables. Without one, the CPU reference computes. In the end the pages of a
+// sequence are swapped to host memory, and back to other pages.
 #include <attnc/attnc.h>
 
 #include "page_allocator.h"
@@ -48,16 +49,25 @@ struct Tokens {
         out(gpu, kBatch, kHeads, count) {}
 };
 
+/// A sequence that is swapped out: its number of rows, and its pages of k, then those of v.
+struct Swapped {
+  int64_t rows;
+  std::vector<uint16_t> pages;
+};
+
 /// The cache in pages, and all keys and values in a row for the check.
 struct Cache {
+  using Sequence = example::PageAllocator::Sequence;
+
+  const device& gpu;
   example::PageAllocator pages{kPages, kPage};
-  std::vector<example::PageAllocator::Sequence> sequences{pages.add(), pages.add()};
+  std::vector<Sequence> sequences{pages.add(), pages.add()};
   Half k, v, seenK, seenV;
   Tensor<int32_t> table, lengths;
   uint32_t state = 1;
 
   explicit Cache(const device& gpu)
-      : k(gpu, kPages, kKvHeads, kPage), v(gpu, kPages, kKvHeads, kPage), seenK(gpu, kBatch, kKvHeads, kMost),
+      : gpu(gpu), k(gpu, kPages, kKvHeads, kPage), v(gpu, kPages, kKvHeads, kPage), seenK(gpu, kBatch, kKvHeads, kMost),
         seenV(gpu, kBatch, kKvHeads, kMost), table(gpu, DType::I32, {kBatch, kColumns}),
         lengths(gpu, DType::I32, {kBatch}) {}
 
@@ -71,12 +81,43 @@ struct Cache {
             .newV = of.v.view};
   }
 
-  /// Makes room for more rows of each sequence, and draws new tokens.
-  void grow(Tokens& of, const std::vector<int64_t>& rows) {
-    for (size_t b = 0; b < sequences.size(); ++b) take(pages.append(sequences[b], rows[b]));
+  /// Fills the table and lengths of the sequences where attention is computed.
+  void uploadTable() {
     check(pages.fill(sequences, kColumns, table.host.data(), lengths.host.data()));
     table.memory.upload(table.host);
     lengths.memory.upload(lengths.host);
+  }
+
+  /// Copies the pages of a sequence between the pools and host memory, by `copy(host, page, bytes)`.
+  template <class Copy> void copyPages(Sequence sequence, uint16_t* host, const Copy& copy) const {
+    constexpr size_t kElements = kKvHeads * kPage * kHeadDim, kBytes = kElements * sizeof(uint16_t);
+    for (const Half* pool : {&k, &v})
+      for (const int32_t page : pages.pagesOf(sequence)) {
+        checkCuda(copy(host, reinterpret_cast<uint64_t>(pool->memory.data()) + size_t(page) * kBytes, kBytes));
+        host += kElements;
+      }
+  }
+
+  /// Moves a sequence to host memory, and gives back its pages. It must not be in a launch until it is swapped in.
+  Swapped swapOut(Sequence sequence) {
+    const int64_t elements = int64_t(pages.pagesOf(sequence).size()) * kKvHeads * kPage * kHeadDim;
+    Swapped swapped{pages.length(sequence), std::vector<uint16_t>(size_t(2 * elements))};
+    copyPages(sequence, swapped.pages.data(), gpu.download);
+    check(pages.truncate(sequence, 0));
+    return swapped;
+  }
+
+  /// Moves a sequence back, to the pages that are free now.
+  void swapIn(Sequence sequence, Swapped& swapped) {
+    take(pages.append(sequence, swapped.rows));
+    copyPages(sequence, swapped.pages.data(),
+              [&](const uint16_t* host, uint64_t page, size_t bytes) { return gpu.upload(page, host, bytes); });
+  }
+
+  /// Makes room for more rows of each sequence, and draws new tokens.
+  void grow(Tokens& of, const std::vector<int64_t>& rows) {
+    for (size_t b = 0; b < sequences.size(); ++b) take(pages.append(sequences[b], rows[b]));
+    uploadTable();
     for (Half* of : {&of.q, &of.k, &of.v}) {
       of->host = drawBf16(int64_t(of->host.size()), state);
       of->memory.upload(of->host);
@@ -139,18 +180,41 @@ int main() {
     }
   }
 
-  double worst = 0;
-  for (int step = 0; step <= kSteps; ++step) {
-    Tokens& of = phases[step > 0];
-    cache.grow(of, step ? std::vector<int64_t>{1, 1} : prompts);
+  const auto attend = [&](Tokens& of) {
     if (onGpu)
       checkCuda(gpu.launch_graph(of.graph, stream));
     else
       check(attnc::computeOnCpu(mod, cache.operandsOf(of), {.out = of.out.view}));
     checkCuda(gpu.synchronize());
+  };
+  double worst = 0;
+  for (int step = 0; step <= kSteps; ++step) {
+    Tokens& of = phases[step > 0];
+    cache.grow(of, step ? std::vector<int64_t>{1, 1} : prompts);
+    attend(of);
     worst = std::fmax(worst, cache.difference(mod, of));
   }
-  const bool isRight = worst < 0.02;
+
+  // The first sequence leaves for the host, another one takes a page of it, and it comes back. The last token again:
+  Tokens& last = phases[1];
+  const auto first = cache.sequences[0];
+  const std::vector<int32_t> before = cache.pages.pagesOf(first);
+  std::vector<uint16_t> expected(last.out.host.size()), found(expected.size());
+  last.out.memory.download(expected);
+  Swapped swapped = cache.swapOut(first);
+  const auto guest = cache.pages.add();
+  take(cache.pages.append(guest, 1));
+  cache.swapIn(first, swapped);
+  check(cache.pages.free(guest));
+  cache.uploadTable();
+  attend(last);
+  last.out.memory.download(found);
+  for (size_t i = 0; i < before.size(); ++i)
+    std::printf("%s %d, now %d", i ? ";" : "swapped out of page", before[i], cache.pages.pagesOf(first)[i]);
+  const bool isSame = found == expected;
+  std::printf(": %s\n", isSame ? "the same bits" : "OTHER BITS");
+
+  const bool isRight = worst < 0.02 && isSame;
   std::printf("lengths %d and %d, %d pages, %d steps: largest difference %.4f, %s\n", cache.lengths.host[0],
               cache.lengths.host[1], int(kPages - cache.pages.freePages()), kSteps, worst,
               isRight ? "as the reference" : "WRONG");

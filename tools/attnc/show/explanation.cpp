@@ -86,16 +86,22 @@ std::string boxesText(const GridCensus& census, double dense, double computed) {
                      flopsText(inBoxes), census.mayLieBeside ? " or beside them" : "");
 }
 
-/// Returns what a decode kernel reads. If the mask is the same for all heads that share K and V, they are read once.
-std::string bytesText(const MaskCensus& census, const Preparation& preparation) {
-  const KernelOptions& kernel = preparation.kernel.options();
+/// Returns what a pass reads and writes at least. If the mask is the same for all heads that share K and V, a decode
+/// kernel reads them once, and only live blocks.
+std::string bytesText(const MaskCensus& census, const Preparation& preparation, double flops) {
+  const KernelOptions& kernel = preparation.last().options();
   const ProblemShape& problem = preparation.problem;
-  if (kernel.kind != KernelKind::Decode || census.shape.heads > 1 || problem.qLen > census.shape.qBlock) return "";
-  const double bytes = double(problem.batch) * double(problem.kvHeads) * double(problem.kvLen) *
-                       (kernel.headDim + (kernel.features.has(Feature::VInK) ? 0 : kernel.headDimV)) *
-                       (kernel.features.has(Feature::Fp8Kv) ? 1 : 2);
-  return fmt::format("K and V     {:.2f} MB, {} of them in live blocks\n", bytes * 1e-6,
-                     percent(census.live, census.blocks));
+  const double bytes = leastBytes(census, preparation);
+  const auto share = readShareOfKv(census, preparation);
+  const char* what = preparation.backward ? "q, k, v, out, lse and gradients"
+                     : share              ? "q, out, and live blocks of k and v"
+                                          : "q, k, v and out";
+  std::string text = fmt::format("bytes       {:.2f} MB at least: {}, once; {}{:.4g} FLOP/byte\n", bytes * 1e-6, what,
+                                 census.estimated > 0 ? "about " : "", bytes > 0 ? flops / bytes : 0);
+  if (!share) return text;
+  const double columns = double(problem.batch) * double(problem.kvHeads) * double(problem.kvLen);
+  const double ofKv = Work{problem, 0, columns}.bytes(kernel) - Work{problem}.bytes(kernel);
+  return text + fmt::format("K and V     {:.2f} MB, {} of them in live blocks\n", ofKv * 1e-6, percent(*share, 1));
 }
 
 // Words by the numbers of enumerators.
@@ -250,11 +256,12 @@ std::string workText(const MaskCensus& census, const std::optional<GridCensus>& 
   const ProblemShape& problem = preparation.problem;
   const KvLoop loop = preparation.last().kvLoop();
   const auto [dense, live] = flopsOf(census, grid, preparation);
-  if (grid) return fmt::format("KV loop     {}\n", loopText(loop, masks)) + boxesText(*grid, dense, live);
+  const std::string bytes = bytesText(census, preparation, live);
+  if (grid) return fmt::format("KV loop     {}\n", loopText(loop, masks)) + boxesText(*grid, dense, live) + bytes;
   return fmt::format("KV loop     {}\n", loopText(loop, masks)) + blocksText(census, problem, masks) +
          fmt::format("FLOPs       {} dense, {}{} in live blocks ({})\n", flopsText(dense),
                      census.estimated > 0 ? "about " : "", flopsText(live), percent(live, dense)) +
-         bytesText(census, preparation);
+         bytes;
 }
 
 std::string scoreText(const ScoreCost& cost, KvLoop loop) {

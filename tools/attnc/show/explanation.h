@@ -24,9 +24,9 @@ std::string tileText(const Plan& kernel);
 /// divides.
 std::string kindText(const Preparation& preparation, const std::vector<KernelSource>& sources);
 
-/// Returns lines "KV loop", "blocks" and "FLOPs", and for decode kernels "K and V": the work that the mask leaves.
-/// Sampled figures begin with "about". The figures are for the backward pass if that was settled. `grid` is given for a
-/// box kernel, whose line "boxes" replaces "blocks". `masks`: whether the mod masks anything.
+/// Returns lines "KV loop", "blocks", "FLOPs" and "bytes", and for decode kernels "K and V": the work that the mask
+/// leaves. Sampled figures begin with "about". The figures are for the backward pass if that was settled. `grid` is
+/// given for a box kernel, whose line "boxes" replaces "blocks". `masks`: whether the mod masks anything.
 std::string workText(const MaskCensus& census, const std::optional<GridCensus>& grid, const Preparation& preparation,
                      bool masks);
 

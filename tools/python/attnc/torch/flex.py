@@ -19,6 +19,7 @@ from .graphs import attend_in_graph, attend_recorded, is_recorded, is_traced
 from .fp8 import SPANS, check_fp8
 from .kernels import check_dtype
 from .mistakes import TORCH
+from .nested import attend_nested, check_mask_of_nested, check_nested
 from .repeats import look_of, remember, repeated
 from .translation import translate
 
@@ -105,8 +106,8 @@ def _check_classes(query, key, value):
     for name, tensor in (("query", query), ("key", key), ("value", value)):
         if tensor.is_nested:
             raise NotImplementedError(
-                f"{name} is a NestedTensor: pack its sequences one after another, {name}.values(), and separate them by "
-                "a mask_mod, document[q_idx] == document[kv_idx]; or use to_padded_tensor()"
+                f"{name} is a NestedTensor: flex_attention takes three of them. Or pack the sequences one after another, "
+                f"{name}.values(), and separate them by a mask_mod, document[q_idx] == document[kv_idx]"
             )
         if not torch.compiler.is_dynamo_compiling() and hasattr(tensor, "placements"):
             raise NotImplementedError(
@@ -267,12 +268,15 @@ def flex_attention(
     gradients pass straight through the rounding. Its value says what shares a scale: "head", "block" (128 rows; also
     True) or "row". Options of Triton's kernels are ignored.
 
+    Three NestedTensors of the jagged layout, [B, H, j, E], are a ragged batch, and give NestedTensors. A mod sees the
+    sequence as b, and positions in it. `block_mask` is that of create_block_mask() for the longest lengths.
+
     Operands of different dtypes are converted to a common one, as copies, and the result to that of query. Kernels then
     compute in float32 if one of them is float32, or if they are float16 and bfloat16.
 
     Raises UntranslatableError for a mod that attnc cannot translate, OperandError for a block mask of other lengths or of
-    another device, and NotImplementedError for a NestedTensor, a DTensor, operands without four dims, and head dims that
-    "fp8" does not take.
+    another device, and NotImplementedError for a DTensor, operands without four dims, NestedTensors that are not jagged
+    [B, H, j, E], and head dims that "fp8" does not take.
     """
     given, result_dtype = (query, key, value), None
     if weight_mod is not None:
@@ -284,10 +288,10 @@ def flex_attention(
     mods = 4 if weight_mod is not None else 3 if sink_mod is not None else 2 if prob_mod is not None or dropout_p else 1
     if mods > 1:
         score_mod = with_prob(score_mod, prob_mod, dropout_p, seed_like, query, sink_mod, weight_mod)
-    is_traced_here = torch.compiler.is_dynamo_compiling()
+    is_traced_here, is_nested = torch.compiler.is_dynamo_compiling(), query.is_nested
     wants_lse, wants_max = return_lse or return_aux is not None, return_aux is not None and return_aux.max_scores
     look = None
-    if not is_traced_here and not kernel_options and not outputs and not (return_lse and return_aux is not None):
+    if not (is_traced_here or is_nested or kernel_options or outputs or return_lse and return_aux is not None):
         if _is_any_autocast_enabled():
             query, key, value = autocast(query, key, value)
         query, key, value = resolved(query, key, value)
@@ -304,11 +308,14 @@ def flex_attention(
         query, key, value = autocast(query, key, value)
         result_dtype, look = query.dtype, None
         query, key, value = alike(query, key, value)
-    is_recorded_here = not is_traced_here and is_recorded(query, key, value)
-    if is_traced_here or is_recorded_here or query.is_nested:
+    is_recorded_here = not is_traced_here and not is_nested and is_recorded(query, key, value)
+    if is_nested and not is_traced_here:
+        check_nested(query, key, value, kernel_options, outputs)
+        _check(query, key, value, enable_gqa, None)
+    elif is_recorded_here or is_traced_here and not is_nested:
         _check_classes(query, key, value)
     options, fp8 = _options_of(kernel_options)
-    if is_traced_here and (not is_traced or options):  # this breaks the graph
+    if is_traced_here and (not is_traced or options or is_nested):  # this breaks the graph
         return _outside_of_graphs(
             *given, score_mod, block_mask, scale, enable_gqa, return_lse, kernel_options, return_aux=return_aux,
             outputs=outputs,
@@ -328,11 +335,15 @@ def flex_attention(
     mask_mod = lists = None
     if block_mask is not None:
         _check_mask(block_mask)
+        if is_nested:
+            check_mask_of_nested(block_mask, query, key)
         if not _masks_nothing(block_mask):
             mask_mod, lists = mask_mod_of(block_mask, q_len, key.shape[2], not (is_traced_here or is_recorded_here))
     default_scale = head_dim**-0.5
     scale = default_scale if scale is None else float(scale)
-    if is_traced_here or is_recorded_here:
+    if is_nested:
+        results = attend_nested(query, key, value, score_mod, mask_mod, scale, wants_max, wants_lse, options)
+    elif is_traced_here or is_recorded_here:
         _check(query, key, value, enable_gqa, block_mask)
         options = {"wants_max": wants_max, "fp8": fp8, "outputs": outputs}
         if is_traced_here:
