@@ -245,11 +245,16 @@ ATTNC_DEVICE void score(const Params& decode, const ModArgs& args, Dealer dealer
       StepBias<Mod::Exponents, 2> bias(softmax, place);
       apply_mod(s, args, PackedSite<Mod>{p, args, place, step}, bias);
       float factor[2] = {1.f, 1.f};
-      follow_maxima<Element>(s, softmax, bias, place, args, kRowMax || step.flags & kStepFew, [&](const auto& factors) {
-        o.scale_rows(factors);
-        factor[0] = factors[0], factor[1] = factors[1];
-      });
-      weights_of(s, softmax, bias, place);
+      if constexpr (kIsWeight<Mod>) {
+        scores_to_weights(s);
+      } else {
+        follow_maxima<Element>(s, softmax, bias, place, args, kRowMax || step.flags & kStepFew,
+                               [&](const auto& factors) {
+                                 o.scale_rows(factors);
+                                 factor[0] = factors[0], factor[1] = factors[1];
+                               });
+        weights_of(s, softmax, bias, place);
+      }
       if constexpr (kHasProbMod<Mod>) scale_weights<Mod>(s, args, PackedSite<Mod>{p, args, place, step});
 
       PackedFragment<Element, 1, kBlockN> weights;
@@ -276,8 +281,7 @@ ATTNC_DEVICE void score(const Params& decode, const ModArgs& args, Dealer dealer
     RowState state[2];
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
-      softmax.finish(r);
-      state[r] = attnc::state_of(softmax, r, place.form(r).weight_factor(), place.row_shift(args, r));
+      state[r] = finish(softmax, r, place, args);
       if (threadIdx.x % 4 == 0)
         ptx::st_shared(shared.state(item_parity, first + 8 * r), {state[r].reference, state[r].sum});
     }

@@ -2,6 +2,8 @@
 
 #include <llvm/ADT/STLExtras.h>
 
+#include <algorithm>
+
 namespace attnc::plan {
 namespace {
 
@@ -44,9 +46,17 @@ void addSecondWalk(Plan& plan, const Request& request) {
   second.workspace.push_back({.use = Use::Lse, .bytes = [](const LaunchOperands& operands) {
                                 return size_t(lseOf(operands, nullptr).elements()) * sizeof(float);
                               }});
-  for (WorkspaceUse& use : second.workspace)
-    if (llvm::none_of(plan.workspace, [&](const WorkspaceUse& other) { return other.use == use.use; }))
+  for (WorkspaceUse& use : second.workspace) {
+    const auto own = llvm::find_if(plan.workspace, [&](const WorkspaceUse& other) { return other.use == use.use; });
+    if (own == plan.workspace.end()) {
       plan.workspace.push_back(std::move(use));
+      continue;
+    }
+    own->bytes = [first = std::move(own->bytes), second = std::move(use.bytes)](const LaunchOperands& operands) {
+      return std::max(first(operands), second(operands)); // their tiles may differ
+    };
+    own->isOptional &= use.isOptional;
+  }
   plan.bindsLse = true;
 }
 

@@ -1,5 +1,5 @@
-// The second walk of a forward plan, for mods whose weights need lse (passes/two_walks.h). Stages of the first find
-// lse, and leave what they write to out to those of the second.
+// The second walk of a forward or decode plan, for mods whose weights need lse (passes/two_walks.h). Stages of the
+// first find lse, and leave what they write to out to those of the second.
 #pragma once
 
 #include "families/family.h"

@@ -264,11 +264,12 @@ private:
 
   /// Adds an element to the bounds of `out`. `weight`: what multiplies v.
   void addShare(const Element& e, Off weight) {
-    const double rounded = by.weights * std::fabs(weight.value), off = weight.error,
-                 size = off + rounded + by.leastWeight + by.products * (std::fabs(weight.value) + off);
-    addSizes(&bounds.out[size_t(index * v.columns)], size * std::fabs(e.ofV), v.row(e.kvRow), v.columns);
+    const double value = std::fabs(weight.value), ofV = std::fabs(e.ofV), rounded = ofV * by.weights * value,
+                 size = ofV * (weight.error + by.products * (value + weight.error)) + rounded +
+                        by.leastWeight * largestOfV;
+    addSizes(&bounds.out[size_t(index * v.columns)], size, v.row(e.kvRow), v.columns);
     for (int64_t c = 0; c < v.columns; ++c) {
-      const double of = e.ofV * v.row(e.kvRow)[c];
+      const double of = v.row(e.kvRow)[c];
       squared[size_t(c)] += of * of * (rounded * rounded + (size - rounded) * (size - rounded));
     }
   }

@@ -230,9 +230,13 @@ ATTNC_DEVICE int run_items(const typename Copies::Params& decode, const ModArgs&
       const Step step = {start + loader.column, work.walk.flags_of(i, start)};
       StepBias<typename M::Exponents, 2> bias(softmax, place);
       apply_mod(s, args, PackedSite<M>{p, args, place, step}, bias);
-      follow_maxima<Weight>(s, softmax, bias, place, args, kRowMax || step.flags & kStepFew,
-                            [&](const auto& factors) { o.scale_rows(factors); });
-      weights_of(s, softmax, bias, place);
+      if constexpr (kIsWeight<Mod>) {
+        scores_to_weights(s);
+      } else {
+        follow_maxima<Weight>(s, softmax, bias, place, args, kRowMax || step.flags & kStepFew,
+                              [&](const auto& factors) { o.scale_rows(factors); });
+        weights_of(s, softmax, bias, place);
+      }
       if constexpr (kHasProbMod<Mod>) scale_weights<Mod>(s, args, PackedSite<Mod>{p, args, place, step});
       if constexpr (kFp8Kv)
         if (decode.v_scale.by_row) {
@@ -259,10 +263,7 @@ ATTNC_DEVICE int run_items(const typename Copies::Params& decode, const ModArgs&
     unsigned char* const sums = dynamic_shared + ring_offset + loader.slot * Slots::kSlotBytes; // no load in flight
     RowState state[2];
 #pragma unroll
-    for (int r = 0; r < 2; ++r) {
-      softmax.finish(r);
-      state[r] = attnc::state_of(softmax, r, place.form(r).weight_factor(), place.row_shift(args, r));
-    }
+    for (int r = 0; r < 2; ++r) state[r] = finish(softmax, r, place, args);
 #pragma unroll 1
     for (int half = 0; half < 2 && 8 * half < work.tile.rows; ++half) {
       HalfSums& own = *(HalfSums*)sums;

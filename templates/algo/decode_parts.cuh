@@ -5,6 +5,7 @@
 
 #include "algo/decode_work.cuh"
 #include "algo/merge_rows.cuh"
+#include "algo/prob_mod.cuh"
 #include "algo/sink.cuh"
 #include "params_decode.cuh"
 #include "ptx/global_memory.cuh"
@@ -12,6 +13,14 @@
 namespace attnc::decode {
 
 constexpr bool kIsCached = kPageSize != 0 || kAppends;
+
+/// Finishes a lane's row of a part. Returns its state. Parts of a weight_mod are added up as they are.
+template <class Place>
+ATTNC_DEVICE RowState finish(Softmax<2>& softmax, int r, const Place& place, const ModArgs& args) {
+  if constexpr (kIsWeight<Mod>) return {0.f, 1.f};
+  softmax.finish(r);
+  return state_of(softmax, r, place.form(r).weight_factor(), place.row_shift(args, r));
+}
 
 /// Returns what a complete row is divided by, for mods with a sink.
 ATTNC_DEVICE Denominator with_sink(const RowState& state, const PackedParams& p, const ModArgs& args,
@@ -23,13 +32,17 @@ ATTNC_DEVICE Denominator with_sink(const RowState& state, const PackedParams& p,
 /// Returns the factor of O of a complete row.
 ATTNC_DEVICE float normalise(const RowState& state, const PackedParams& p, const ModArgs& args, const PackedTile& tile,
                              int row) {
+  if constexpr (kIsWeight<Mod>) return 1.f;
   return kHasSink<Mod> ? with_sink(state, p, args, tile, row).normalise : state.normalise();
 }
 
 /// Stores lse and row maximum.
 ATTNC_DEVICE void store_state(const RowState& state, const PackedParams& p, const ModArgs& args, const PackedTile& tile,
                               int row) {
-  if (p.lse) p.lse[tile.row_of_all(p, row)] = kHasSink<Mod> ? with_sink(state, p, args, tile, row).lse : state.lse();
+  if (p.lse)
+    p.lse[tile.row_of_all(p, row)] = kIsWeight<Mod>  ? 0.f
+                                     : kHasSink<Mod> ? with_sink(state, p, args, tile, row).lse
+                                                     : state.lse();
   if constexpr (kRowMax)
     if (p.row_max) p.row_max[tile.row_of_all(p, row)] = state.max();
 }

@@ -25,13 +25,20 @@ GPU_TEST_CASE("weights that a second walk computes agree with the reference", "[
     REQUIRE(mod.walksTwice());
     for (const Problem& problem :
          {Problem{{2, 4, 2, 130, 190}, 64, 64, DType::BF16}, Problem{{1, 6, 2, 700, 900}, 128, 128, DType::F16},
-          Problem{{1, 2, 1, 77, 333}, 256, 256, DType::BF16}, Problem{{1, 2, 2, 65, 257}, 40, 24, DType::F32}}) {
+          Problem{{1, 2, 1, 77, 333}, 256, 256, DType::BF16}, Problem{{2, 6, 2, 3, 1900}, 64, 64, DType::BF16},
+          Problem{{1, 2, 2, 65, 257}, 40, 24, DType::F32}}) {
       if (!test::isCaseDue()) continue;
       const HostOperands operands = draw(mod, problem);
       const Outcome expected = runReference(mod, problem, operands);
       for (Family family : familiesFor(mod, problem)) {
         INFO(text << problem.text() << ", family " << int(family));
         checkClose(runKernel(mod, problem, operands, {.family = family}), expected, problem, false, 1e-5);
+      }
+      if (problem.dtype == DType::F32) continue;
+      for (Family family : {Family::Auto, Family::Sm80}) {
+        INFO(text << problem.text() << ", decode, family " << int(family));
+        checkClose(runKernel(mod, problem, operands, {.family = family, .decode = true}), expected, problem, false,
+                   1e-5);
       }
     }
   }

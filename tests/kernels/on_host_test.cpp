@@ -249,7 +249,8 @@ void check(const Case& c, unsigned seed = 1) {
 
   // Attention in fp64.
   const bool isCausal = c.mod.find("q_idx >= kv_idx") != std::string::npos,
-             isOdd = c.mod.find("% 3") != std::string::npos, isDropped = c.mod.find("prob_mod") != std::string::npos;
+             isOdd = c.mod.find("% 3") != std::string::npos, isDropped = c.mod.find("random") != std::string::npos,
+             isRoot = c.mod.find("sqrt") != std::string::npos;
   const double tolerance = c.dtype == DType::BF16 ? 0x1p-7 : 0x1p-9;
   int wrong = 0;
   for (int64_t b = 0; b < s.batch; ++b) {
@@ -271,9 +272,10 @@ void check(const Case& c, unsigned seed = 1) {
           scores.push_back(dot);
           top = std::max(top, dot);
         }
+        for (double score : scores) total += score == -INFINITY ? 0 : std::exp(score - top);
         for (int64_t j = 0; j < kvLen; ++j) {
           double weight = scores[size_t(j)] == -INFINITY ? 0 : std::exp(scores[size_t(j)] - top);
-          total += weight;
+          if (isRoot && weight > 0) weight = std::sqrt(weight * total);
           if (isDropped)
             weight *= ir::randomAt(7, uint32_t(b), uint32_t(h), uint32_t(position), uint32_t(j)) < 0.25f ? 0 : 2;
           for (int64_t d = 0; weight && d < c.headDimV; ++d) {
@@ -310,7 +312,9 @@ void check(const Case& c, unsigned seed = 1) {
 
 const std::string kCausal = "q_idx >= kv_idx", kThirds = "(q_idx + kv_idx) % 3 != 0",
                   kDropout = "def prob_mod(prob, b, h, q_idx, kv_idx):\n"
-                             "  return where(random(7, b, h, q_idx, kv_idx) < 0.25, 0.0, prob * 2)\n";
+                             "  return where(random(7, b, h, q_idx, kv_idx) < 0.25, 0.0, prob * 2)\n",
+                  kRoot = "def prob_mod(prob, b, h, q_idx, kv_idx):\n  return torch.sqrt(prob)\n",
+                  kCausalMask = "def mask_mod(b, h, q_idx, kv_idx):\n  return q_idx >= kv_idx\n";
 
 } // namespace
 
@@ -337,10 +341,7 @@ TEST_CASE("wide decode kernels deal the tiles of a head to teams of CTAs", "[on-
 
 TEST_CASE("decode kernels multiply weights by the factors of prob_mod", "[on-host]") {
   check({.mod = kDropout, .shape = {1, 64, 1, 1, 200}});
-  check({.mod = kDropout + "def mask_mod(b, h, q_idx, kv_idx):\n  return q_idx >= kv_idx\n",
-         .shape = {2, 8, 1, 2, 300},
-         .lengths = {300, 33},
-         .multiprocessors = 7});
+  check({.mod = kDropout + kCausalMask, .shape = {2, 8, 1, 2, 300}, .lengths = {300, 33}, .multiprocessors = 7});
   for (bool byTma : {false, true})
     check({.mod = kDropout,
            .shape = {2, 6, 2, 2, 150},
@@ -350,6 +351,37 @@ TEST_CASE("decode kernels multiply weights by the factors of prob_mod", "[on-hos
            .lengths = {150, 33},
            .scales = Case::Scales::None,
            .byTma = byTma});
+}
+
+TEST_CASE("decode kernels walk twice, over pages, ragged batches, appended rows and e4m3", "[on-host]") {
+  check({.mod = kRoot, .shape = {1, 64, 1, 1, 200}});
+  check({.mod = kRoot + kCausalMask, .shape = {2, 8, 1, 2, 300}, .lengths = {300, 33}, .multiprocessors = 7});
+  check({.mod = kRoot + "def mask_mod(b, h, q_idx, kv_idx):\n  return (q_idx + kv_idx) % 3 != 0\n",
+         .shape = {2, 6, 1, 2, 130},
+         .multiprocessors = 7});
+  for (bool appends : {false, true}) {
+    check({.mod = kRoot + kCausalMask,
+           .shape = {3, 16, 1, 3, 96},
+           .lengths = {96, 65, 2},
+           .pageSize = appends ? 16 : 0,
+           .appends = appends});
+    check({.mod = kRoot + kCausalMask,
+           .shape = {4, 16, 1, 40, 128},
+           .lengths = {128, 65, 2, 70},
+           .pageSize = 8,
+           .appends = appends,
+           .cuSeqlens = {0, 1, 1, 4, 44}});
+  }
+  for (bool byTma : {false, true})
+    for (Case::Scales scales : {Case::Scales::Heads, Case::Scales::Rows})
+      check({.mod = kRoot,
+             .shape = {2, 6, 2, 2, 150},
+             .headDim = 64,
+             .headDimV = 64,
+             .vInK = false,
+             .lengths = {150, 33},
+             .scales = scales,
+             .byTma = byTma});
 }
 
 TEST_CASE("wide decode kernels take any head dims, and v of its own", "[on-host]") {

@@ -57,10 +57,10 @@ struct Launch {
   Named captures;
   BackwardOperands operands;
 
-  Launch(const Mod& mod, DType dtype, std::vector<int32_t> ends = {}, int64_t rows = 70)
+  Launch(const Mod& mod, DType dtype, std::vector<int32_t> ends = {}, int64_t rows = 70, int64_t columns = 83)
       : batch(ends.empty() ? 2 : 1), rows(ends.empty() ? rows : ends.back()),
-        columns(ends.empty() ? rows + 13 : ends.back()), dtype(dtype), ends(std::move(ends)), q(drawn(4, this->rows)),
-        k(drawn(2, columns)), v(drawn(2, columns)), out(drawn(4, this->rows)),
+        columns(ends.empty() ? columns : ends.back()), dtype(dtype), ends(std::move(ends)), q(drawn(4, this->rows)),
+        k(drawn(2, this->columns)), v(drawn(2, this->columns)), out(drawn(4, this->rows)),
         lse(DType::F32, {batch, 4, this->rows}, random), dOut(drawn(4, this->rows)),
         dLse(DType::F32, {batch, 4, this->rows}, random) {
     for (const CaptureInfo& capture : mod.captures()) captures.add(capture.name, DType::F32, {4}, random);
@@ -85,20 +85,24 @@ std::string paramsOf(const plan::Stage& stage) {
   return name == "forward_naive.cu"                 ? "naive::Params"
          : name == "forward_sm80.cu"                ? "sm80::Params"
          : name == "forward_sm90.cu"                ? "sm90::Params"
+         : name == "decode_sm80.cu"                 ? "decode::CopiesOfThreads::Params"
+         : name == "decode_sm90.cu"                 ? "decode::CopiesOfEngine::Params"
+         : name == "decode_lists.cu"                ? "DecodeListsParams"
          : stage.entry == "attnc_backward_captures" ? "CaptureParams"
                                                     : test::backwardParamsOf(stage);
 }
 
 void checkForward(const std::string& text, Family family, DType dtype, std::vector<int32_t> ends = {},
-                  bool asksLse = true) {
+                  bool asksLse = true, KernelKind kind = KernelKind::Forward) {
   if (!test::isCaseDue()) return;
-  INFO(familyName(family) << " ragged " << !ends.empty() << "\n" << text);
+  INFO(kindName(kind) << " " << familyName(family) << " ragged " << !ends.empty() << "\n" << text);
   const Mod mod = take(Mod::parse(text));
   REQUIRE(mod.walksTwice());
-  Launch l(mod, dtype, std::move(ends), 130);
+  const bool isDecode = kind == KernelKind::Decode;
+  Launch l(mod, dtype, std::move(ends), isDecode ? 5 : 130, isDecode ? 300 : 143);
   Outputs outputs{.out = l.out.view};
   if (asksLse) outputs.lse = l.lse.view;
-  test::launchOnHost(mod, l.options(KernelKind::Forward, family), l.operands, outputs, {}, paramsOf);
+  test::launchOnHost(mod, l.options(kind, family), l.operands, outputs, {.multiprocessors = 7}, paramsOf);
   Tensor want(DType::F32, {l.batch, 4, l.rows, 64}, l.random), wantLse(DType::F32, {l.batch, 4, l.rows}, l.random);
   take(computeOnCpu(mod, l.operands, {.out = want.view, .lse = wantLse.view}));
   test::compareToLargest("out", l.out.view, want.view, dtype == DType::BF16 ? 0x1p-7 : 1e-5);
@@ -171,6 +175,14 @@ TEST_CASE("a second walk multiplies V by what prob_mod makes of weights", "[on-h
   }
 }
 
+TEST_CASE("decode kernels walk twice, and add up parts", "[on-host]") {
+  for (const std::string& text : kMods)
+    for (Family family : {Family::Sm80, Family::Sm90}) {
+      checkForward(text, family, DType::BF16, {}, family == Family::Sm80, KernelKind::Decode);
+      checkForward(text, family, DType::BF16, kEnds, true, KernelKind::Decode);
+    }
+}
+
 TEST_CASE("outputs read the weights of the first walk", "[on-host]") {
   for (Family family : {Family::Naive, Family::Sm80}) {
     if (!test::isCaseDue()) continue;
@@ -203,9 +215,13 @@ NVRTC_TEST_CASE("kernels of two walks compile without spills", "[kernels]") {
     const Mod mod = take(Mod::parse(text));
     for (int dim : {64, 128, 256})
       for (auto [family, arch] : {std::pair(Family::Sm80, "sm_80"), {Family::Sm90, "sm_90a"}})
-        jobs.push_back({fmt::format("walks {} {} d{}", jobs.size(), arch, dim),
-                        mod,
-                        {.family = family, .arch = arch, .headDim = dim, .headDimV = dim}});
+        for (KernelKind kind : {KernelKind::Forward, KernelKind::Decode})
+          jobs.push_back({fmt::format("walks {} {} d{} {}", jobs.size(), arch, dim, kindName(kind)),
+                          mod,
+                          {.kind = kind, .family = family, .arch = arch, .headDim = dim, .headDimV = dim}});
+    jobs.push_back({fmt::format("walks {} wide", jobs.size()),
+                    mod,
+                    {.kind = KernelKind::Decode, .arch = "sm_90a", .headDim = 576, .headDimV = 512}});
     jobs.push_back({fmt::format("walks {} backward", jobs.size()),
                     mod,
                     {.kind = KernelKind::Backward,

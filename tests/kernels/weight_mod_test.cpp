@@ -65,20 +65,26 @@ std::string paramsOf(const plan::Stage& stage) {
   return name == "forward_naive.cu"              ? "naive::Params"
          : name == "forward_sm80.cu"             ? "sm80::Params"
          : name == "forward_sm90.cu"             ? "sm90::Params"
+         : name == "decode_sm80.cu"              ? "decode::CopiesOfThreads::Params"
+         : name == "decode_sm90.cu"              ? "decode::CopiesOfEngine::Params"
+         : name == "decode_lists.cu"             ? "DecodeListsParams"
          : name == "backward_captures_out.cu"    ? "CaptureOutputParams"
          : name.starts_with("backward_captures") ? "CaptureParams"
                                                  : "BackwardParams";
 }
 
-void checkForward(const std::string& text, Family family, DType dtype) {
+void checkForward(const std::string& text, Family family, DType dtype, KernelKind kind = KernelKind::Forward) {
   if (!test::isCaseDue()) return;
-  INFO(familyName(family) << "\n" << text);
+  INFO(kindName(kind) << " " << familyName(family) << "\n" << text);
   const Mod mod = take(Mod::parse(text));
-  Launch l(text, 130, 150, dtype);
-  Tensor out(dtype, {2, 4, 130, 64}, l.random), lse(DType::F32, {2, 4, 130}, l.random),
-      want(DType::F32, {2, 4, 130, 64}, l.random);
-  const KernelOptions options{.family = family, .arch = "sm_90a", .dtype = dtype, .headDim = 64, .headDimV = 64};
-  test::launchOnHost(mod, options, l.operands(), {.out = out.view, .lse = lse.view}, {}, paramsOf);
+  const bool isDecode = kind == KernelKind::Decode;
+  const int64_t rows = isDecode ? 5 : 130;
+  Launch l(text, rows, isDecode ? 300 : 150, dtype);
+  Tensor out(dtype, {2, 4, rows, 64}, l.random), lse(DType::F32, {2, 4, rows}, l.random),
+      want(DType::F32, {2, 4, rows, 64}, l.random);
+  const KernelOptions options{
+      .kind = kind, .family = family, .arch = "sm_90a", .dtype = dtype, .headDim = 64, .headDimV = 64};
+  test::launchOnHost(mod, options, l.operands(), {.out = out.view, .lse = lse.view}, {.multiprocessors = 7}, paramsOf);
   take(computeOnCpu(mod, l.operands(), {.out = want.view}));
   compare("out", out.view, want.view, dtype == DType::BF16 ? 0x1p-7 : 1e-5);
   reference::GradientResult of;
@@ -99,6 +105,11 @@ TEST_CASE("forward kernels add up values by the weights of weight_mod", "[on-hos
     checkForward(text, Family::Sm80, DType::BF16);
     checkForward(text, Family::Sm90, DType::BF16);
   }
+}
+
+TEST_CASE("decode kernels add up parts by the weights of weight_mod", "[on-host]") {
+  for (const std::string& text : kMods)
+    for (Family family : {Family::Sm80, Family::Sm90}) checkForward(text, family, DType::BF16, KernelKind::Decode);
 }
 
 TEST_CASE("the naive backward kernel goes through weight_mod", "[on-host]") {
@@ -154,8 +165,9 @@ NVRTC_TEST_CASE("kernels with a weight_mod compile without spills", "[kernels]")
   for (const std::string& text : kMods)
     for (int dim : {64, 128, 256})
       for (auto [family, arch] : {std::pair(Family::Sm80, "sm_80"), {Family::Sm90, "sm_90a"}})
-        jobs.push_back({fmt::format("weights {} {} d{}", jobs.size(), arch, dim),
-                        take(Mod::parse(text)),
-                        {.family = family, .arch = arch, .headDim = dim, .headDimV = dim}});
+        for (KernelKind kind : {KernelKind::Forward, KernelKind::Decode})
+          jobs.push_back({fmt::format("weights {} {} d{} {}", jobs.size(), arch, dim, kindName(kind)),
+                          take(Mod::parse(text)),
+                          {.kind = kind, .family = family, .arch = arch, .headDim = dim, .headDimV = dim}});
   CHECK(test::findings(jobs) == "");
 }
