@@ -33,6 +33,7 @@ public:
   bool isLowRank = false;  ///< whether the score has a low-rank term
   bool amplifies = false;  ///< whether the mod amplifies errors of the score
   bool hasOutputs = false; ///< whether the mod declares outputs
+  bool walksTwice = false; ///< whether prob_mod is no multiple of the weight
 
   explicit DrawnRun(uint64_t seed) : DrawnRun(seed, seed / 2000 * 480 + seed % 2000 % 480) {}
 
@@ -53,6 +54,7 @@ public:
     add(options.target.vInK, fmt::format("{} / {}", options.random->headDim, options.target.vInK));
     add(isLowRank, "low rank");
     add(amplifies, "amplifying");
+    add(walksTwice, "two walks");
     add(options.sequences.ragged, "ragged");
     add(options.sequences.pageSize, "pages");
     add(options.sequences.kvLengths, "lengths");
@@ -200,6 +202,14 @@ private:
     if (*mask) modText += fmt::format("def mask_mod(b, h, q_idx, kv_idx):\n    return {}\n", mask);
     hasOutputs = !isInColumns && (kind == Kind::Forward ? !amplifies : kind == Kind::Backward) && below(2);
     if (hasOutputs) drawOutputs();
+    walksTwice = !isLowRank && kind != Kind::ForwardFp8 && below(4) == 0;
+    if (!walksTwice) return;
+    const std::string prob = pick({"prob * prob", "where(prob > 0.01, prob, 0.0)", "sqrt(prob)", "minimum(prob, 0.1)",
+                                   "prob ** 1.5 * of_probs[h]"});
+    modText += "def prob_mod(prob, b, h, q_idx, kv_idx):\n    return " + prob + "\n";
+    if (prob.find("of_probs") == std::string::npos) return;
+    modText = "of_probs: f32[H]\n" + modText;
+    hasCaptures = true;
   }
 
   /// Adds one or two outputs: of weights, or also of scores.

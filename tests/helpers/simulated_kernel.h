@@ -166,6 +166,7 @@ private:
     for (int64_t c = 0; c < v.columns; ++c)
       out[size_t(index * v.columns + c)] = roundedTo(outDType, std::isfinite(max) ? o[size_t(c)] / sum : NAN);
     lse[size_t(index)] = float(max + std::log(sum)), rowMax[size_t(index)] = max;
+    if (interpreter.hasProbWeight()) walkAgain(row, index, firstKv, position, outDType);
     for (size_t n = 0; n < outputs.size(); ++n)
       for (size_t i = 0; i < live.size(); ++i) {
         if (scores[i] == -INFINITY) continue;
@@ -177,6 +178,22 @@ private:
         to = outputs[n].isMax ? std::max(to, double(value)) : float(to + value);
       }
     if (options.backward) computeGradients(row, index, firstKv, position, max, sum);
+  }
+
+  /// Computes out by prob_mod of weights, which are found from lse.
+  void walkAgain(const reference::QueryRow& row, int64_t index, int64_t firstKv, int64_t position, DType outDType) {
+    const int64_t kvHead = row.h / (shape.qHeads / shape.kvHeads);
+    std::vector<double> o(size_t(v.columns), 0);
+    for (size_t i = 0; i < live.size(); ++i) {
+      if (scores[i] == -INFINITY) continue;
+      const float prob = std::exp2(std::min(float(scores[i]) - float(lse[size_t(index)]), 0.f) * 1.44269504f);
+      const double p = asWeight(float(interpreter.probWeight(prob, row.b, row.h, position, live[i]))) *
+                       reference::scaleOf(problem.args.vScales, row.b, kvHead, live[i], shape.kvLen,
+                                          sequences[row.b].kvStart + live[i]);
+      for (int64_t c = 0; c < v.columns; ++c)
+        o[size_t(c)] = float(o[size_t(c)] + p * asOperand(v.row(firstKv + live[i])[c]));
+    }
+    for (int64_t c = 0; c < v.columns; ++c) out[size_t(index * v.columns + c)] = roundedTo(outDType, o[size_t(c)]);
   }
 
   void computeGradients(const reference::QueryRow& row, int64_t index, int64_t firstKv, int64_t position, float max,
