@@ -30,7 +30,7 @@ class Gathers(TorchFunctionMode):
         return function(*args, **(kwargs or {}))
 
 
-def everywhere(mod, extents, device, *score):
+def everywhere(mod, extents, *score, device=None):
     """Evaluates a mod at all positions at once, as FlexAttention does without a compiler."""
     positions = [torch.arange(extent, device=device) for extent in extents]
     call = lambda *args: torch.as_tensor(mod(*args))
@@ -46,8 +46,8 @@ def by_definition(score_mod, mask_mod, q, k, v, scale=None, prob_mod=None):
     score = (q.to(wide) @ k.mT) * scale
     extents = (q.shape[0], q.shape[1], q.shape[2], k.shape[2])
     if score_mod:
-        score = everywhere(score_mod, extents, q.device, score.float()).to(wide)
-    live = everywhere(mask_mod, extents, q.device) if mask_mod else torch.ones_like(score, dtype=torch.bool)
+        score = everywhere(score_mod, extents, score.float(), device=q.device).to(wide)
+    live = everywhere(mask_mod, extents, device=q.device) if mask_mod else torch.ones_like(score, dtype=torch.bool)
     live = live & (score != -torch.inf)
     seen = live.any(-1, keepdim=True)
     score = score.masked_fill(~live, -torch.inf).masked_fill(~seen, 0)  # no NaN, which would spoil gradients
@@ -55,7 +55,7 @@ def by_definition(score_mod, mask_mod, q, k, v, scale=None, prob_mod=None):
     weights = torch.where(live & seen, (score - lse).exp(), 0)
     if prob_mod:
         ones = torch.ones_like(score, dtype=torch.float32)
-        weights = weights * everywhere(prob_mod, extents, q.device, ones).to(wide)
+        weights = weights * everywhere(prob_mod, extents, ones, device=q.device).to(wide)
     return weights @ v, lse.masked_fill(~seen, -torch.inf).squeeze(-1)
 
 
