@@ -35,7 +35,7 @@ HEADS, WIDTH = 16, 128
 ALLOWED = 1e-2  # of bf16
 PADDING = 100  # last rows, which checks leave out
 OVERLAP = {"overlapped": True, "joined": False}  # ways of keys; the one that a plan takes by prediction is `keys`
-SECONDS_OF_SETTING = 150  # then its processes are ended
+SECONDS_OF_SETTING = 250  # then its processes are ended
 
 # How NCCL shares the GPU with the attention. `priority`: its kernels go before others that wait; `ctas`: the most SMs that
 # they take. No policy of NCCL 2.28 is here: with them copy
@@ -67,6 +67,19 @@ def window(length, device, heads=HEADS):
 
 def window4096(length, device, heads=HEADS):
     return None, lambda b, h, q, k: (q >= k) & (q - k < 4096), []
+
+
+def prefix(length, device, heads=HEADS):
+    """All see the first eighth."""
+    return None, lambda b, h, q, k: (q >= k) | (k < length // 8), []
+
+
+def video(length, device, heads=HEADS):
+    """Frames of 32 x 64 tokens, of which each sees 5 x 13 x 13: ranks have whole frames, and kernels by boxes."""
+    near = lambda x, y, most: (x - y).abs() <= most
+    return None, lambda b, h, q, k: (
+        near(q // 2048, k // 2048, 2) & near(q // 64 % 32, k // 64 % 32, 6) & near(q % 64, k % 64, 6)
+    ), []
 
 
 def alibi(length, device, heads=HEADS):
@@ -259,12 +272,12 @@ def run(rank, arguments, name, folder):
     if name == "default":
         ways += [*OVERLAP, *(["heads"] if HEADS % world == 0 else [])]
         for groups, overlap in ((1, True), (1, False), *([(world, True)] if "heads" in ways else [])):
-            for make in (causal, documents, window, alibi, softcap, padded):
+            for make in (causal, documents, window, alibi, softcap, padded, prefix, video):
                 check(make, arguments.check, rank, world, groups, overlap, device)
     times = pathlib.Path(folder) / f"times{rank}"
     known = json.loads(times.read_text()) if times.exists() else {}
     for rows in arguments.rows:
-        for make in (causal, window4096, documents):
+        for make in (causal, window4096, documents, prefix, alibi, video):
             for way in ways:
                 measure(make, rows * world, rank, world, way, name, known, device)
         times.write_text(json.dumps(known))

@@ -58,6 +58,11 @@ Simplifier::Rewritten Simplifier::divide(const Node& n, Value x, Value y) {
   if (n.op == Op::FloorDiv && c == 1) return x;                                     // x // 1 = x
   if (n.op == Op::FloorDiv && c == -1) return make(Op::Neg, n, {x});                // x // -1 = -x
   if (n.op == Op::Mod && c > 0 && intervals.range(x).within(0, c - 1)) return x;    // x % c = x, 0 <= x < c
+  if (isShift || c <= 0 || !is(x, Op::Add) || !isConst(arg(x, 1)) || !intervals.isExact(x)) return std::nullopt;
+  const int64_t whole = out.integer(arg(x, 1)) / c;
+  if (whole < 1 || whole * c != out.integer(arg(x, 1))) return std::nullopt;        // of x - k * c, find-grids asks k
+  if (n.op == Op::Mod) return make(Op::Mod, n, {arg(x, 0), y});                     // (x + k * c) % c = x % c
+  return make(Op::Add, n, {make(Op::FloorDiv, n, {arg(x, 0), y}), number(n.type, whole)}); // (x + k * c) // c = x // c + k
   return std::nullopt;
 }
 

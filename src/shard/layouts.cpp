@@ -37,9 +37,12 @@ std::vector<double> workOf(const std::vector<LiveMask>& masks, int64_t tokens, i
 
 } // namespace
 
-Deal contiguous(int64_t tokens, int world) {
+Deal contiguous(int64_t tokens, int world, int64_t slice) {
   Deal deal(static_cast<size_t>(world));
-  for (int rank = 0; rank < world; ++rank) addTo(deal[size_t(rank)], chunkOf(tokens, world, rank));
+  for (int rank = 0; rank < world; ++rank) {
+    const ShardInterval slices = chunkOf(tokens / slice, world, rank);
+    addTo(deal[size_t(rank)], {slices.begin * slice, slices.end * slice});
+  }
   return deal;
 }
 

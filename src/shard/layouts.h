@@ -12,8 +12,8 @@ namespace attnc::shard {
 /// Intervals of each rank, in increasing order; neighbours are joined.
 using Deal = std::vector<std::vector<ShardInterval>>;
 
-/// Deals `tokens` in order, as evenly as possible.
-Deal contiguous(int64_t tokens, int world);
+/// Deals `tokens` in order, in whole slices of a grid, as evenly as possible. `slice` divides `tokens`.
+Deal contiguous(int64_t tokens, int world, int64_t slice = 1);
 /// Deals 2 x world intervals: the i-th and the i-th from the back to rank i.
 Deal zigZag(int64_t tokens, int world);
 /// Divides tokens into parts in their order, as evenly as possible.

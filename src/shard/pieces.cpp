@@ -68,6 +68,22 @@ std::vector<Need> needsOf(const LiveMask& mask, const std::vector<ShardInterval>
   return needs;
 }
 
+void takeSlices(std::vector<Need>& needs, int64_t slice) {
+  std::vector<Need> whole;
+  for (Need need : needs) {
+    ShardInterval& keys = need.piece.keys;
+    keys = {keys.begin / slice * slice, (keys.end + slice - 1) / slice * slice};
+    Need* const last = whole.empty() ? nullptr : &whole.back();
+    if (!last || last->piece.from != need.piece.from || last->piece.keys.end < keys.begin) {
+      whole.push_back(need);
+      continue;
+    }
+    last->piece.keys.end = std::max(last->piece.keys.end, keys.end);
+    last->pairs += need.pairs;
+  }
+  needs = std::move(whole);
+}
+
 void setStages(std::vector<Need>& needs, int rank, int world, int stages) {
   std::vector<int64_t> keysAt(size_t(world), 0); // by distance of the owner
   const auto distance = [&](const Need& need) { return size_t((need.piece.from - rank + world) % world); };

@@ -29,6 +29,9 @@ struct Need {
 std::vector<Need> needsOf(const LiveMask& mask, const std::vector<ShardInterval>& rows,
                           const std::vector<OwnedKeys>& owned);
 
+/// Extends needs to whole slices of a grid. Owners have whole slices.
+void takeSlices(std::vector<Need>& needs, int64_t slice);
+
 /// Gives each need a stage: own keys stage 0, the others stages 1 to `stages`, with about as many keys each. Owners
 /// come in the order of their distance behind `rank`, so that at any time ranks receive from different ranks.
 void setStages(std::vector<Need>& needs, int rank, int world, int stages);

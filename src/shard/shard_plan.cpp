@@ -20,6 +20,8 @@ using shard::Need;
 using shard::StageCost;
 
 constexpr int kMostWorld = 1 << 16, kMostStages = 32;
+/// What a kernel by boxes of a grid gains over one by lists of blocks, at least. Ranks with whole slices have it.
+constexpr double kGainOfBoxes = 1.25;
 
 Status checkOptions(const std::vector<ShardMask>& masks, const ProblemShape& problem, int world,
                     const ShardOptions& options) {
@@ -103,8 +105,15 @@ double secondsOf(const ShardMaskPlan& plan) {
 struct Candidate {
   ShardLayout layout = ShardLayout::Contiguous;
   Deal rows, keys;
+  int64_t slice = 1; ///< as Way::slice
   std::vector<ShardMaskPlan> masks = {};
   double seconds = 0;
+
+  /// Whether this one is to be preferred.
+  bool isBetterThan(const Candidate& other) const {
+    const auto costOf = [](const Candidate& of) { return of.seconds / (of.slice > 1 ? kGainOfBoxes : 1); };
+    return costOf(*this) < costOf(other);
+  }
 };
 
 /// Plans all masks on a layout.
@@ -116,7 +125,10 @@ void planAll(Candidate& candidate, const std::vector<LiveMask>& masks, const Pro
   if (candidate.rows.size() == 1) tries = {1};
   for (const LiveMask& mask : masks) {
     std::vector<std::vector<Need>> needs;
-    for (const std::vector<ShardInterval>& rows : candidate.rows) needs.push_back(shard::needsOf(mask, rows, owned));
+    for (const std::vector<ShardInterval>& rows : candidate.rows) {
+      needs.push_back(shard::needsOf(mask, rows, owned));
+      if (candidate.slice > 1) shard::takeSlices(needs.back(), candidate.slice);
+    }
     std::optional<ShardMaskPlan> best;
     int stages = 0;
     for (const int count : tries) {
@@ -139,8 +151,9 @@ void planAll(Candidate& candidate, const std::vector<LiveMask>& masks, const Pro
 /// One way to deal rows.
 struct Way {
   ShardLayout layout = ShardLayout::Contiguous;
-  int perRank = 1;  // chunks, of a greedy layout
-  double slack = 0; // as in shard::greedy()
+  int perRank = 1;   // chunks, of a greedy layout
+  double slack = 0;  // as in shard::greedy()
+  int64_t slice = 1; // of the grid of all masks, if ranks have whole ones
 
   Deal deal(const std::vector<LiveMask>& masks, int64_t tokens, int world) const {
     switch (layout) {
@@ -149,18 +162,19 @@ struct Way {
     case ShardLayout::ZigZag: return shard::zigZag(tokens, world);
     case ShardLayout::Greedy: return shard::greedy(masks, tokens, world, perRank, slack);
     }
-    return shard::contiguous(tokens, world);
+    return shard::contiguous(tokens, world, slice);
   }
 };
 
 /// Returns the ways to try for a layout, the simplest first.
-std::vector<Way> waysOf(ShardLayout layout, int world) {
+std::vector<Way> waysOf(ShardLayout layout, int world, int64_t slice) {
   // Plans of large worlds have millions of pieces, so few ways are tried.
   const bool isLarge = world > 64;
   const std::vector<int> chunks = isLarge ? std::vector<int>{2, 4} : std::vector<int>{2, 4, 8, 16, 32};
   const std::vector<double> slacks = isLarge ? std::vector<double>{0.05} : std::vector<double>{0, 0.02, 0.05, 0.12};
   std::vector<Way> ways;
   const auto wants = [&](ShardLayout one) { return layout == ShardLayout::Auto || layout == one; };
+  if (slice > 1 && wants(ShardLayout::Contiguous)) ways.push_back({.slice = slice});
   for (const ShardLayout one : {ShardLayout::Contiguous, ShardLayout::ZigZag})
     if (wants(one)) ways.push_back({one});
   if (wants(ShardLayout::Greedy))
@@ -228,10 +242,15 @@ Expected<ShardPlan> ShardPlan::make(const std::vector<ShardMask>& masks, const P
   ATTNC_TRY(checkOptions(masks, problem, world, options));
   ATTNC_TRY_AS(starts, shard::startsOf(problem, options));
   std::vector<LiveMask> live;
+  int64_t slice = 0; // 0: not known yet; 1: masks differ
   for (const ShardMask& mask : masks) {
     ATTNC_TRY_AS(one, shard::liveMask(mask, problem, options, *starts));
     live.push_back(*std::move(one));
+    ATTNC_TRY_AS(ofMask, shard::sliceOf(mask, problem));
+    slice = slice == 0 || slice == *ofMask ? *ofMask : 1;
   }
+  // Teams cut slices, and a ragged batch has no grid.
+  if (options.headGroups > 1 || !options.lengths.empty()) slice = 1;
 
   constexpr double kGoodEnough = 0.99; // efficiency, from which further ways are not tried
   const auto efficiencyOf = [&](const Candidate& candidate) {
@@ -242,11 +261,11 @@ Expected<ShardPlan> ShardPlan::make(const std::vector<ShardMask>& masks, const P
   };
   std::optional<Candidate> best;
   const int teams = world / options.headGroups;
-  for (const Way& way : waysOf(options.layout, teams)) {
-    Candidate candidate{way.layout, way.deal(live, starts->q.back(), teams), {}};
+  for (const Way& way : waysOf(options.layout, teams, slice)) {
+    Candidate candidate{way.layout, way.deal(live, starts->q.back(), teams), {}, way.slice};
     candidate.keys = areEqual(*starts) ? candidate.rows : shard::contiguous(starts->kv.back(), teams);
     planAll(candidate, live, problem, options);
-    if (!best || candidate.seconds < best->seconds) best = std::move(candidate);
+    if (!best || candidate.isBetterThan(*best)) best = std::move(candidate);
     if (efficiencyOf(*best) >= kGoodEnough) break;
   }
 

@@ -64,6 +64,12 @@ inline const Rule kRules[] = {
     {"mod i32 @x, 64; mod i32 %0, 100", "mod i32 @x, 64"},
     {"mod i32 %q_idx, 16777216", "-> %q_idx"},
     {"floor_div i32 %q_idx, 16777216", "-> 0"},
+    {"add i32 %q_idx, 192; floor_div i32 %0, 64", "floor_div i32 %q_idx, 64; add i32 %0, 3"},
+    {"add i32 %q_idx, 192; mod i32 %0, 64", "mod i32 %q_idx, 64"},
+    {"add i32 %q_idx, -192; mod i32 %0, 64", "="},
+    {"add i32 %q_idx, 100; floor_div i32 %0, 64", "="},
+    {"add i32 @x, 192; floor_div i32 %0, 64", "="},
+    {"add i32 @x, 192; mod i32 %0, 60", "="},
     {"shl i32 @x, 32", "-> @x"},
     {"shr i32 @x, 0", "-> @x"},
     // Signs

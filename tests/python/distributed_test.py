@@ -23,7 +23,7 @@ from attention import relative_error
 import attnc
 import attnc.torch as whole
 from attnc import ArgumentError, RunError
-from attnc.torch import distributed, flex
+from attnc.torch import distributed, flex, translation
 from attnc.torch.distributed import ShardPlan, flex_attention, shard, unshard
 
 PROCESSES = 4
@@ -105,6 +105,14 @@ def ahead(q_len, kv_len):
     return None, lambda b, h, q, k: (k >= q) & (k - q < 100) | (q % 192 >= 128) & (k > kv_len - 14), []
 
 
+def video(q_len, kv_len):
+    """Frames of 5 x 8 tokens, of which each sees a neighborhood."""
+    near = lambda x, y, most: (x - y).abs() <= most
+    return None, lambda b, h, q, k: (
+        near(q // 40, k // 40, 1) & near(q // 8 % 5, k // 8 % 5, 1) & near(q % 8, k % 8, 2)
+    ), []
+
+
 def nothing(q_len, kv_len):
     return None, lambda b, h, q, k: q < k - 1000, []
 
@@ -175,6 +183,21 @@ def check_window(group):
     assert torch.equal(stage.keys(index), index + stage.keys(0))
 
 
+def check_video(group, frames, **options):
+    """Compares frames, of which each rank has whole ones: it computes by boxes."""
+    make = functools.partial(check, group, video, frames * 40, frames * 40)
+    plan, rank = make(**options), dist.get_rank(group)
+    assert plan.layout == "contiguous" and not any(len(plan.rows(one)) % 40 for one in range(plan.world))
+    stage = plan.stages_of(0, rank, torch.device("cpu"), not options.get("overlap"))[-1]
+    if rank == 1 and not options.get("overlap"):
+        mods = distributed._placed(None, None, plan.masks[0], stage, 0)
+        problem = 1, HEADS, KV_HEADS, len(plan.rows(rank)), stage.key_count
+        text, tensors, numbers = translation.translate(*mods, device=torch.device("cpu"), problem=problem).given()
+        for training in (False, True):
+            found = distributed.mod_of(text).explain(problem, captures={**tensors, **numbers}, arch="sm_90a", training=training)
+            assert found["kernel"]["family"] == "grid", found["kernel"]
+
+
 def cases_of(groups):
     """Yields the name, the group and the check of each test."""
     for make in MADE:
@@ -190,6 +213,11 @@ def cases_of(groups):
     for make in MADE:
         yield f"{make.__name__} on 3, joined", groups[3], functools.partial(check, make=make, overlap=False)
     yield "joined, a window of one interval", groups[4], functools.partial(check_window)
+    for world, frames in ((2, 7), (3, 10), (4, 12), (4, 3)):
+        for overlap in (True, False):
+            run = functools.partial(check_video, frames=frames, overlap=overlap, layout="contiguous")
+            yield f"{frames} frames on {world}, overlap {overlap}", groups[world], run
+    yield "frames, the layout by prediction", groups[4], functools.partial(check_video, frames=12, overlap=False)
     for options in ({"stages": 3}, {"head_groups": 2}, {"q_len": 3, "kv_len": 3}, {"q_len": 70}):
         yield f"joined, {options}", groups[4], functools.partial(check, make=prefix, overlap=False, **options)
     for make in MADE:

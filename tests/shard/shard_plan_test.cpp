@@ -192,6 +192,29 @@ TEST_CASE("several masks share one layout") {
   CHECK(plan.masks[1].ranks[3].keysReceived < plan.masks[0].ranks[3].keysReceived);
 }
 
+TEST_CASE("ranks have whole slices of a grid, and receive whole ones") {
+  const auto planOfVideo = [](int64_t slices, int world, const ShardOptions& options) {
+    const ShardedMod mod("(abs(q_idx // 96 - kv_idx // 96) <= 1) & (abs(q_idx % 96 - kv_idx % 96) <= 8)", 96 * slices,
+                         1);
+    return planOf(mod, {1, 2, 1, 96 * slices, 96 * slices}, world, options);
+  };
+  for (const auto& [slices, world] : {std::pair<int64_t, int>{12, 4}, {30, 4}, {7, 3}, {12, 5}}) {
+    CAPTURE(slices, world);
+    const ShardPlan plan = planOfVideo(slices, world, {});
+    CHECK(plan.layout == ShardLayout::Contiguous);
+    for (int rank = 0; rank < world; ++rank) {
+      const ShardInterval rows = plan.ranks[size_t(rank)].rows.front();
+      CHECK((plan.ranks[size_t(rank)].rows.size() == 1 && rows.begin % 96 == 0 && rows.end % 96 == 0));
+      ShardInterval keys = rows; // with those that come
+      for (const ShardPiece& piece : plan.masks[0].ranks[size_t(rank)].pieces)
+        keys = {std::min(keys.begin, piece.keys.begin), std::max(keys.end, piece.keys.end)};
+      CHECK((keys.begin % 96 == 0 && keys.begin <= std::max<int64_t>(rows.begin - 96, 0)));
+      CHECK((keys.end % 96 == 0 && keys.end >= std::min<int64_t>(rows.end + 96, 96 * slices)));
+    }
+    checkRows(planOfVideo(slices, world, {.layout = ShardLayout::ZigZag}));
+  }
+}
+
 TEST_CASE("worlds of up to 1024 ranks, most of them without rows") {
   for (const int64_t length : {0, 1, 100, 1000, 1100}) {
     const ProblemShape problem{1, 1, 1, length, length};

@@ -317,6 +317,7 @@ def _on_grids(values):
     if not {"q_idx", "kv_idx"}.issubset(token for value, token in slices.items() if value.op == "mod"):
         return set()
     found = {value for value, token in slices.items() if token is not None}
+    found |= {value.operands[0] for value in found if value.operands[0].op == "add"}  # where a rank's part of a grid begins
     for value in values:
         if value.type != "f32" and value.op != "load" and not found.isdisjoint(value.operands):
             found.add(value)
