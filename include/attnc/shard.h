@@ -38,7 +38,8 @@ struct ShardInterval {
   friend bool operator==(const ShardInterval&, const ShardInterval&) = default;
 };
 
-/// How rows are dealt to ranks. Every layout gives each rank as many rows, or one chunk's remainder less.
+/// How rows are dealt to ranks. Every layout gives each rank as many rows, or one chunk's remainder less. If masks have
+/// one grid, `Contiguous` may deal whole slices of it along its first axis, such as frames: ranks differ by one.
 enum class ShardLayout {
   Auto,       ///< The layout with the best predicted efficiency.
   Contiguous, ///< One interval a rank, in order.
