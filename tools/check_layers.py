@@ -48,7 +48,7 @@ LAYERS = {
     "reference": {"ir"},
     "api": {"ir", "dsl", "analysis", "passes", "codegen", "launch", "plan", "families", "cache", "jit", "reference"},
     "inspect": {"ir", "analysis", "passes", "codegen", "launch", "plan", "families", "jit", "api"},
-    "shard": {"ir", "passes", "jit", "api"},
+    "shard": {"passes", "jit", "api"},
     "proofs": {"ir", "analysis", "passes", "jit", "api"},
     "infer": {"ir", "analysis", "api"},
     # Uses the public interface; only the possible block masks come from inside.

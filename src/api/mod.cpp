@@ -6,6 +6,7 @@
 #include "api/own_stack.h"
 #include "dsl/diagnostics.h"
 #include "dsl/frontend.h"
+#include "ir/bind.h"
 #include "ir/hash.h"
 #include "ir/printer.h"
 #include "ir/prob_factor.h"
@@ -20,10 +21,13 @@
 #include <fmt/format.h>
 #include <llvm/ADT/STLExtras.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <functional>
+#include <numeric>
 
 namespace attnc {
 namespace {
@@ -249,6 +253,17 @@ struct ModAccess {
 
 Expected<std::shared_ptr<const plan::KernelMod>> kernelModOf(const Mod& mod, plan::ModForm form) {
   return ModAccess::implOf(mod).kernelMod(form);
+}
+
+Expected<int64_t> sliceOf(const Mod& mod, const Captures* captures, const ProblemShape& problem) {
+  static const Captures kNone;
+  ATTNC_TRY_AS(grid, passes::gridKernel(tracedModule(mod), mod.module()));
+  if (!*grid || (*grid)->beside || (*grid)->step > 1 || problem.qLen != problem.kvLen) return 1;
+  const auto bindings = ir::bind((*grid)->module, captures ? *captures : kNone, problem);
+  if (!bindings) return 1; // its slices do not divide the lengths
+  const auto queries = bindings->extentsOf((*grid)->ofQueries), keys = bindings->extentsOf((*grid)->ofKeys);
+  const int64_t slice = std::accumulate(queries.begin() + 1, queries.end(), int64_t(1), std::multiplies<>());
+  return queries == keys && slice * queries[0] == problem.qLen ? std::max<int64_t>(1, slice) : 1;
 }
 
 Expected<Mod> Mod::pinned(const std::map<std::string, int64_t>& pins) const {

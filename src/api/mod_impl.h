@@ -92,6 +92,10 @@ KernelOptions optionsOf(const Operands& operands, const Outputs& outputs, const 
 Expected<Mod> gradientMod(const Mod& mod, const std::set<std::string>& captures = {}, bool withTangents = false,
                           bool withOutputs = false);
 
+/// Returns the tokens of a slice of a mod's grid along its first axis: a frame of a video, a row of an image. 1: q and
+/// k have no common grid, or not all tokens lie on it. `captures`: null for none.
+Expected<int64_t> sliceOf(const Mod& mod, const Captures* captures, const ProblemShape& problem);
+
 /// Returns the outputs that gradientMod() added for captures.
 const ir::CaptureGradients& captureGradients(const Mod& mod);
 

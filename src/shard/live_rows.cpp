@@ -1,26 +1,13 @@
 #include "shard/live_rows.h"
 
-#include "api/mod_impl.h"
 #include "attnc/block_runs.h"
-#include "ir/bind.h"
-#include "passes/grids/grid_kernel.h"
 #include "support/try.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <functional>
-#include <numeric>
 
 namespace attnc::shard {
-namespace {
-
-const Captures& capturesOf(const ShardMask& mask) {
-  static const Captures kNone;
-  return mask.captures ? *mask.captures : kNone;
-}
-
-} // namespace
 
 Expected<Starts> startsOf(const ProblemShape& problem, const ShardOptions& options) {
   Starts starts{{0}, {0}};
@@ -69,8 +56,9 @@ void addRow(LiveMask& live, const BlockRuns& runs, int64_t qBlock, ShardInterval
 
 Expected<LiveMask> liveMask(const ShardMask& mask, const ProblemShape& problem, const ShardOptions& options,
                             const Starts& starts) {
+  static const Captures kNone;
   const BlockMaskShape shape = smallestMask(*mask.mod, problem, options.block, options.block);
-  ATTNC_TRY_AS(runs, BlockRuns::build(*mask.mod, capturesOf(mask), problem, shape));
+  ATTNC_TRY_AS(runs, BlockRuns::build(*mask.mod, mask.captures ? *mask.captures : kNone, problem, shape));
   LiveMask live;
   live.layers = mask.layers;
   live.evaluatedBlocks = runs->evaluatedBlocks();
@@ -87,16 +75,6 @@ Expected<LiveMask> liveMask(const ShardMask& mask, const ProblemShape& problem, 
              {begin, std::min(begin + shape.qBlock, starts.q[sequence + 1])}, keys);
   }
   return live;
-}
-
-Expected<int64_t> sliceOf(const ShardMask& mask, const ProblemShape& problem) {
-  ATTNC_TRY_AS(grid, passes::gridKernel(tracedModule(*mask.mod), mask.mod->module()));
-  if (!*grid || (*grid)->beside || (*grid)->step > 1 || problem.qLen != problem.kvLen) return 1;
-  const auto bindings = ir::bind((*grid)->module, capturesOf(mask), problem);
-  if (!bindings) return 1; // its slices do not divide the lengths
-  const auto queries = bindings->extentsOf((*grid)->ofQueries), keys = bindings->extentsOf((*grid)->ofKeys);
-  const int64_t slice = std::accumulate(queries.begin() + 1, queries.end(), int64_t(1), std::multiplies<>());
-  return queries == keys && slice * queries[0] == problem.qLen ? std::max<int64_t>(1, slice) : 1;
 }
 
 } // namespace attnc::shard

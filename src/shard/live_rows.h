@@ -44,10 +44,6 @@ Expected<Starts> startsOf(const ProblemShape& problem, const ShardOptions& optio
 Expected<LiveMask> liveMask(const ShardMask& mask, const ProblemShape& problem, const ShardOptions& options,
                             const Starts& starts);
 
-/// Returns the tokens of a slice of a mask's grid along its first axis: a frame of a video, a row of an image. 1: q and
-/// k have no common grid, or not all tokens lie on it.
-Expected<int64_t> sliceOf(const ShardMask& mask, const ProblemShape& problem);
-
 /// Calls visit(row, rows) for the part of each live row that lies in an interval of rows.
 template <class Visit> void eachRowIn(const LiveMask& mask, const ShardInterval& interval, Visit visit) {
   size_t low = 0, high = mask.rows.size(); // the first row that ends behind the interval's begin

@@ -1,6 +1,7 @@
 // Makes plans: candidates for the layout and the number of stages, of which the one with the best prediction stays.
 #include "attnc/shard.h"
 
+#include "api/mod_impl.h"
 #include "shard/layouts.h"
 #include "shard/live_rows.h"
 #include "shard/pieces.h"
@@ -246,7 +247,7 @@ Expected<ShardPlan> ShardPlan::make(const std::vector<ShardMask>& masks, const P
   for (const ShardMask& mask : masks) {
     ATTNC_TRY_AS(one, shard::liveMask(mask, problem, options, *starts));
     live.push_back(*std::move(one));
-    ATTNC_TRY_AS(ofMask, shard::sliceOf(mask, problem));
+    ATTNC_TRY_AS(ofMask, sliceOf(*mask.mod, mask.captures, problem));
     slice = slice == 0 || slice == *ofMask ? *ofMask : 1;
   }
   // Teams cut slices, and a ragged batch has no grid.
